@@ -28,7 +28,6 @@ from carry_paper.training import bench, fused, loop
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.loop import Progress
 from carry_paper.training.seeds import Seeds
-from carry_paper.training.trainer import PRECISIONS
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
@@ -54,7 +53,12 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
     " 5 to 20 minutes per run.",
 )
 @DEVICE
-@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="fp32")
+@click.option(
+    "--precision",
+    type=click.Choice(loop.PRECISIONS),
+    default="fp32",
+    help="fused: bf16 in C++, on CPUs with AVX512-bf16. triton: bf16 in Triton, on a GPU.",
+)
 @THREADS
 @click.option(
     "--out",
@@ -98,8 +102,7 @@ def train(
 
     plan: Plan = []
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
-        if precision == "fused":
-            fused.check_sizes(checkpoints.group.config)
+        loop.trainer_class(precision).check_group(checkpoints.group, precision)
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
         plan.append((checkpoints, loop.missing(checkpoints, run_numbers, out, seeds)))
@@ -123,8 +126,8 @@ def train(
 
 def check_precision(precision: str, device: str) -> None:
     """Raise `BadInput` if this machine cannot train on the device in this precision."""
-    if precision == "tf32" and device == "cpu":
-        raise BadInput("--precision tf32 exists on CUDA devices only: choose fp32 or bf16.")
+    if precision in ("tf32", "triton") and device == "cpu":
+        raise BadInput(f"--precision {precision} exists on CUDA devices only: choose fp32 or bf16.")
     if precision == "fused":
         fused.library()  # builds it now, or raises if that is impossible
 

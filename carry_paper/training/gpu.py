@@ -1,8 +1,9 @@
 """The training step for a GPU: a stack of runs, in the Triton kernels of `gpu_kernels`.
 
-It is a precision of its own, `triton`: products are in bf16, dropout masks come from a hash of
-the run's seed, the step and the entry. So a run's masks do not depend on the runs beside it, and a
-checkpoint needs no state of a generator. A step, with the choice of its batch, is one CUDA graph.
+It is a precision of its own, `triton`: products are in bf16, and dropout masks come from a hash of
+the run's seed, the number of the step and the entry's index. So a run's masks do not depend on the
+runs beside it, and a checkpoint needs no state of a generator. A step, with the choice of its
+batch, is one CUDA graph.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+import triton.language as tl
+from jaxtyping import Int
 from numpy.random import SeedSequence
 from torch import Tensor
 
@@ -21,15 +23,19 @@ from carry_core.sums import VOCABULARY
 from carry_paper.training import gpu_kernels as kernels
 from carry_paper.training.fused import FlatParameters
 from carry_paper.training.stacked import Stack
+from carry_paper.training.trainer import BETAS, EPSILON
 
-KEY_TILES = (32, 64)  # of the attention, with as many whole sums as fit: the one that is fuller
+# A tile of the attention has as many whole sums as fit into the one of these that they fill better.
+KEY_TILES = (32, 64)
 SMALLEST_TILE = 16  # of a matrix product
+MOST_READ = 16  # positions of the answer, in a kernel's column
 
 
-class Tiles(NamedTuple):
-    """Sizes of the kernels' tiles, of which results depend by rounding alone.
+class Settings(NamedTuple):
+    """The type of products' operands, and sizes of the kernels' tiles. They change rounding alone.
 
     Attributes:
+        dtype: The type of the operands.
         projected: Tokens in a tile of `queries_keys_values`.
         block: Tokens in a tile of `block_forward`.
         block_back: Tokens in a tile of `block_backward`.
@@ -37,41 +43,44 @@ class Tiles(NamedTuple):
         neurons: Neurons that a tile of `block_forward` has at once.
         neurons_back: The same of `block_backward`.
         pairs: (Token, position) pairs in a tile of layer 0's queries, keys and values.
-        sums: Sums in a tile of the loss.
+        scored: Sums in a tile of the loss.
         added: Sums that `sum_over_tokens` adds up at once.
         parameters: Parameters in a program of AdamW.
         square: Rows and columns in a tile of a weight's gradient.
         depth: Tokens that are added to it at once.
     """
 
+    dtype: torch.dtype = torch.bfloat16
     projected: int = 64
     block: int = 32
     block_back: int = 32
-    stream_back: int = 64
+    stream_back: int = 32
     neurons: int = 128
     neurons_back: int = 64
     pairs: int = 16
-    sums: int = 64
+    scored: int = 64
     added: int = 64
     parameters: int = 1024
     square: int = 128
     depth: int = 64
 
 
-TILES = Tiles()
-SLOTS = 132  # of all runs: one per multiprocessor
-NORM_PROGRAMS = 528  # of a backward kernel: four per multiprocessor
-PROGRAMS = 264  # of a kernel whose programs keep weights at hand: two per multiprocessor
-# Warps of each kernel's programs, and stages of its loops: the fastest on an H200.
+DEFAULTS = Settings()
+KERNEL_TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}  # as Triton calls them
+# These numbers of programs are of all runs together. An H200 has 132 multiprocessors.
+SLOTS = 132
+NORM_PROGRAMS = 264  # of a backward kernel, which adds up a norm's gradients
+PROGRAMS = 264  # of a kernel whose programs load weights once for many tiles
+# The warps of each kernel's programs, and the stages of its loops: the fastest on an H200.
 OPTIONS = {
     "queries_keys_values": (8, 1),
     "attention_forward": (4, 1),
     "block_forward": (4, 1),
     "loss_and_gradient": (8, 1),
-    "block_backward": (4, 1),
+    "block_backward": (4, 2),
     "attention_backward": (4, 1),
     "sum_over_tokens": (8, 1),
-    "queries_keys_values_backward": (8, 1),
+    "queries_keys_values_backward": (4, 2),
     "weight_gradient": (4, 3),
     "norm_gradients": (4, 1),
     "embedding_gradient": (4, 1),
@@ -132,7 +141,7 @@ class GpuStep:
     """Training steps and tests of a stack of runs.
 
     Raises:
-        BadInput: There is no such step for the model, or not here.
+        BadInput: There is no such step for the group, or not on this device.
     """
 
     def __init__(
@@ -142,28 +151,22 @@ class GpuStep:
         dropout: Sequence[SeedSequence],
         group: Group,
         recipe: Recipe,
-        dtype: torch.dtype = torch.bfloat16,
-        tiles: Tiles | None = None,
+        settings: Settings = DEFAULTS,
     ) -> None:
-        check_sizes(stack)
-        config = stack.config
-        layout = config.layout
+        check_group(group, settings)
         device = stack.token.device
+        check_device(device)
+        config = stack.config
         self.stack = stack
         self.config = config
         self.group = group
         self.recipe = recipe
-        self.tiles = tiles or TILES
+        self.settings = settings
         self.batch = group.batch
-        self.length = layout.length
-        self.first_read = layout.loss_positions[0]
-        self.n_read = len(layout.loss_positions)
+        self.length = config.layout.length
+        self.n_read = len(config.layout.loss_positions)
         self.n_runs = len(dropout)
-        self.dtype = dtype
-        self.kernel_dtype = {
-            torch.bfloat16: kernels.tl.bfloat16,
-            torch.float32: kernels.tl.float32,
-        }[dtype]
+        self.dtype = KERNEL_TYPES[settings.dtype]
         self.seeds = mask_seeds(dropout).to(device)
 
         self.flat = FlatParameters(in_kernel_order(parameters, config.layers))
@@ -172,30 +175,34 @@ class GpuStep:
         self.size = self.flat.values.shape[1]
         self.exp_avg = torch.zeros_like(self.flat.values)
         self.exp_avg_sq = torch.zeros_like(self.flat.values)
-        self.rounded = self.flat.values.to(dtype)
+        self.rounded = self.flat.values.to(settings.dtype)
         self.seen = torch.zeros(1, dtype=torch.int64, device=device)
-        # About two programs of a backward kernel for each multiprocessor.
         self.slots = max(1, min(64, SLOTS // self.n_runs))
         self.partial = torch.zeros(self.n_runs, self.slots, self.size, device=device)
 
-        # Of each block's norm, after the attention and after the MLP, by program.
+        # Each program of a backward kernel has its part of the gradients of each block's norm, of
+        # which one serves the attention and one the MLP.
         self.norm_programs = max(1, min(NORM_PROGRAMS // self.n_runs, 128))
         shape = (self.n_runs, 2 * config.layers, self.norm_programs, 2 * config.d_model)
         self.norms = torch.zeros(shape, device=device)
-
-        half = config.d_head // 2
-        cosine, sine = stack.turn.float().unbind(-1)  # (pos, half)
-        self.cosines = cosine.repeat(1, config.d_model // 2 // half).contiguous()
-        self.sines = sine.repeat(1, config.d_model // 2 // half).contiguous()
-        self.token = stack.token.int()
-        self.n_pairs = len(self.token)
-        last = torch.tensor([self.n_pairs], device=device)
-        self.first_row = torch.cat([stack.first, last]).int()
-        pair = torch.arange(self.n_pairs, device=device)
-        self.position = (torch.searchsorted(self.first_row, pair, right=True) - 1).int()
+        self._make_tables(device)
         self._allocate(device)
 
+    def _make_tables(self, device: torch.device) -> None:
+        """Make tables of the rotary embedding, and of the (token, position) pairs."""
+        half = self.config.d_head // 2
+        cosine, sine = self.stack.turn.float().unbind(-1)  # (pos, half)
+        self.cosines = cosine.repeat(1, self.config.d_model // 2 // half).contiguous()
+        self.sines = sine.repeat(1, self.config.d_model // 2 // half).contiguous()
+        self.token = self.stack.token.int()
+        self.n_pairs = len(self.token)
+        last = torch.tensor([self.n_pairs], device=device)
+        self.first_row = torch.cat([self.stack.first, last]).int()
+        pair = torch.arange(self.n_pairs, device=device)
+        self.position = (torch.searchsorted(self.first_row, pair, right=True) - 1).int()
+
     def _allocate(self, device: torch.device) -> None:
+        """Make room for activations and their gradients."""
         config = self.config
         runs, batch, d_model = self.n_runs, self.batch, config.d_model
         everywhere = self.length * batch
@@ -204,7 +211,7 @@ class GpuStep:
             return torch.zeros(runs, n_tokens, width, device=device)
 
         def factor(n_tokens: int, width: int = d_model) -> Tensor:
-            return torch.zeros(runs, n_tokens, width, device=device, dtype=self.dtype)
+            return torch.zeros(runs, n_tokens, width, device=device, dtype=self.settings.dtype)
 
         self.qkv = [factor(self.n_pairs, 3 * d_model)]
         self.qkv += [factor(everywhere, 3 * d_model) for _ in range(config.layers - 1)]
@@ -244,7 +251,7 @@ class GpuStep:
 
     def programs(self, n_tokens: int, tile: int) -> int:
         """Return how many programs share a run's tokens: no more than there are tiles."""
-        return min(PROGRAMS // self.n_runs, -(-n_tokens // tile))
+        return max(1, min(PROGRAMS // self.n_runs, -(-n_tokens // tile)))
 
     def at(self, name: str) -> int:
         """Return the place of a parameter in a run's row."""
@@ -252,7 +259,7 @@ class GpuStep:
 
     def forward(self, sums: Sums, dropout: bool) -> None:
         """Compute the stream that leaves each layer, for the next batch of the sums."""
-        config, tiles, dtype = self.config, self.tiles, self.kernel_dtype
+        config, settings, dtype = self.config, self.settings, self.dtype
         batch, d_model = self.batch, config.d_model
         for l in range(config.layers):
             block = f"blocks.{l}"
@@ -260,7 +267,7 @@ class GpuStep:
             first_query = self.length - queries
             n_tokens = self.n_pairs if l == 0 else self.length * batch
             x = self.resid[max(0, l - 1)]
-            tile = tiles.pairs if l == 0 else tiles.projected
+            tile = settings.pairs if l == 0 else settings.projected
             self.kernel("queries_keys_values", self.n_runs, self.programs(n_tokens, tile))(
                 x,
                 self.token,
@@ -301,6 +308,8 @@ class GpuStep:
                 from_embedding=l == 0,
                 causal=config.causal,
                 dropout=dropout,
+                threshold=self.stack.threshold,
+                mask_scale=self.stack.scale,
                 d_model=d_model,
                 heads=config.heads,
                 sums_at_once=at_once,
@@ -309,7 +318,7 @@ class GpuStep:
                 dtype=dtype,
             )
             n_queries = queries * batch
-            self.kernel("block_forward", self.n_runs, self.programs(n_queries, tiles.block))(
+            self.kernel("block_forward", self.n_runs, self.programs(n_queries, settings.block))(
                 sums.rows,
                 sums.step,
                 x,
@@ -338,10 +347,12 @@ class GpuStep:
                 l,
                 from_embedding=l == 0,
                 dropout=dropout,
+                threshold=self.stack.threshold,
+                mask_scale=self.stack.scale,
                 d_model=d_model,
                 d_ff=config.d_ff,
-                tile=tiles.block,
-                f_tile=tiles.neurons,
+                tile=settings.block,
+                f_tile=settings.neurons,
                 dtype=dtype,
             )
 
@@ -352,7 +363,7 @@ class GpuStep:
         return at_once, key_tile, max(SMALLEST_TILE, _power_of_two(at_once * queries))
 
     def score(self, sums: Sums, train: bool) -> None:
-        """Add the batch's loss and accuracies to the totals; with `train`, begin the backward pass."""
+        """Add the batch's loss and accuracies to the totals; with `train`, start going back."""
         self.kernel("loss_and_gradient", self.n_runs, self.slots)(
             self.resid[-1],
             sums.targets,
@@ -374,13 +385,13 @@ class GpuStep:
             n_read=self.n_read,
             vocab=VOCABULARY,
             d_model=self.config.d_model,
-            tile=self.tiles.sums,
-            dtype=self.kernel_dtype,
+            tile=self.settings.scored,
+            dtype=self.dtype,
         )
 
     def backward(self, sums: Sums) -> None:
         """Write each slot's part of every gradient."""
-        config, tiles, dtype = self.config, self.tiles, self.kernel_dtype
+        config, settings, dtype = self.config, self.settings, self.dtype
         batch, d_model = self.batch, config.d_model
         for l in reversed(range(config.layers)):
             block = f"blocks.{l}"
@@ -411,10 +422,12 @@ class GpuStep:
                 n_queries,
                 2 * config.layers,
                 l,
+                threshold=self.stack.threshold,
+                mask_scale=self.stack.scale,
                 d_model=d_model,
                 d_ff=config.d_ff,
-                tile=tiles.block_back,
-                f_tile=tiles.neurons_back,
+                tile=settings.block_back,
+                f_tile=settings.neurons_back,
                 dtype=dtype,
             )
             self.weight(f"{block}.down", self.mlp_gradient, self.hidden, n_queries)
@@ -440,6 +453,8 @@ class GpuStep:
                 l,
                 from_embedding=l == 0,
                 causal=config.causal,
+                threshold=self.stack.threshold,
+                mask_scale=self.stack.scale,
                 d_model=d_model,
                 heads=config.heads,
                 sums_at_once=at_once,
@@ -477,10 +492,9 @@ class GpuStep:
             self.batch,
             self.length,
             self.n_pairs,
-            self.slots,
             d_model=self.config.d_model,
-            tile=self.tiles.added,
-            dtype=self.kernel_dtype,
+            tile=self.settings.added,
+            dtype=self.dtype,
         )
         self.stream_backward(
             0, self.pair_qkv_gradient, self.stream_gradient, self.pair_normed, self.n_pairs, 0
@@ -507,7 +521,6 @@ class GpuStep:
             self.at("embed.weight"),
             self.n_pairs,
             self.slots,
-            vocab=VOCABULARY,
             d_model=self.config.d_model,
         )
 
@@ -520,8 +533,9 @@ class GpuStep:
         n_tokens: int,
         first_query: int,
     ) -> None:
+        """Write the gradients of the stream that enters a layer."""
         block = f"blocks.{l}"
-        tile = self.tiles.pairs if l == 0 else self.tiles.stream_back
+        tile = self.settings.pairs if l == 0 else self.settings.stream_back
         self.kernel("queries_keys_values_backward", self.n_runs, self.norm_programs)(
             self.resid[max(0, l - 1)],
             self.token,
@@ -547,7 +561,7 @@ class GpuStep:
             from_embedding=l == 0,
             d_model=self.config.d_model,
             tile=tile,
-            dtype=self.kernel_dtype,
+            dtype=self.dtype,
         )
 
     def weight(
@@ -562,7 +576,7 @@ class GpuStep:
         """Write the gradients of a linear map, or of several that follow one another."""
         n_out = n_out or out_gradient.shape[2]
         n_in = inputs.shape[2]
-        square = self.tiles.square
+        square = self.settings.square
         n_tiles = (n_out // square) * (n_in // square)
         self.kernel("weight_gradient", self.n_runs, self.slots, n_tiles)(
             out_gradient,
@@ -573,18 +587,17 @@ class GpuStep:
             self.at(f"{name}.bias"),
             n_tokens,
             first_token,
-            n_out,
             n_in,
             out_gradient.stride(1),
             self.slots,
             out_tile=square,
             in_tile=square,
-            tile=self.tiles.depth,
+            tile=self.settings.depth,
         )
 
     def update(self, sums: Sums) -> None:
         """Take AdamW's step."""
-        tile = self.tiles.parameters
+        tile = self.settings.parameters
         self.kernel("adam_w", self.n_runs, -(-self.size // tile))(
             self.flat.values,
             self.rounded,
@@ -598,11 +611,11 @@ class GpuStep:
             self.recipe.rate,
             self.recipe.warmup,
             self.group.decay,
-            beta1=0.9,
-            beta2=0.98,
-            epsilon=1e-8,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            epsilon=EPSILON,
             tile=tile,
-            dtype=self.kernel_dtype,
+            dtype=self.dtype,
         )
 
     def train_epoch(self, sums: Sums) -> dict[str, Tensor]:
@@ -666,20 +679,34 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def check_sizes(stack: Stack) -> None:
-    """Raise `BadInput` if the kernels do not support the model, or it is not on a GPU."""
-    config = stack.config
-    if stack.token.device.type == "cpu" and not kernels.INTERPRETED:
+def check_device(device: torch.device) -> None:
+    """Raise `BadInput` if the kernels cannot run on the device."""
+    if device.type == "cpu" and not kernels.INTERPRETED:
         raise _cannot("it is for a GPU")
+
+
+def check_group(group: Group, settings: Settings = DEFAULTS) -> None:
+    """Raise `BadInput` if there are no kernels for the group's model, tests or batches."""
+    config = group.config
+    layout = config.layout
+    if group.tracks_final_mlp:
+        raise _cannot(f"{group.name} is also tested without its final MLP, which it does not do")
     if config.layers < 2:
         raise _cannot("it is for models of two layers or more")
-    squares = config.d_model, config.d_ff
-    if config.layout.length > max(KEY_TILES):
-        raise _cannot(f"it has room for {max(KEY_TILES)} positions at most")
-    if any(size % TILES.square for size in squares) or config.d_model != _power_of_two(
-        config.d_model
-    ):
-        raise _cannot("d_model has to be a power of two from 128, d_ff a multiple of 128")
+    if layout.length > max(KEY_TILES) or len(layout.loss_positions) > MOST_READ:
+        most = f"{max(KEY_TILES)} positions, {MOST_READ} of them of the answer"
+        raise _cannot(f"it has room for at most {most}")
+    square = settings.square
+    if config.d_model % square or config.d_model != _power_of_two(config.d_model):
+        raise _cannot(f"d_model has to be a power of two from {square}")
+    if config.d_ff % square:
+        raise _cannot(f"d_ff has to be a multiple of {square}")
+    if config.d_head < SMALLEST_TILE:
+        raise _cannot(f"a head has to have {SMALLEST_TILE} dimensions at least")
+    # In some kernels all tokens of a tile have one position.
+    tile = max(settings.projected, settings.stream_back)
+    if group.batch % tile:
+        raise _cannot(f"a batch has to be a multiple of {tile} sums")
 
 
 def _cannot(reason: str) -> BadInput:

@@ -3,24 +3,29 @@
 Every kernel works on a stack of runs; its first program index is the run. Activations are
 `[run, pos * batch, …]`, position after position, and the tile of a program is a few tokens or a few
 whole sums. Matrix products take operands of type `dtype` (bf16 on a GPU) and add up in float32, as
-do the stream, norms, softmax and loss.
+do the stream, norms, softmax and loss. Dropout zeroes what draws a number below `threshold`, and
+multiplies the rest by `mask_scale`.
 
-Of what is summed over a batch, each of the `n_slots` slots of a run gets a part: no two programs add
-to the same number, so a step always gives the same bits. AdamW adds the slots up.
+Of what is summed over a batch, each of the `n_slots` slots of a run gets a part: no two programs
+add to the same number, so a step always gives the same bits. AdamW adds the slots up.
+
+Triton reads the types of arguments from a call. `no_type_check` keeps the check of types, which
+the tests put around every function, from a kernel.
 """
+
+from typing import no_type_check
 
 import triton
 import triton.language as tl
 
-INTERPRETED = triton.knobs.runtime.interpret  # on a CPU, as in the tests
+# Triton then runs the kernels in Python, on a CPU, as some tests do.
+INTERPRETED: bool = triton.knobs.runtime.interpret
 
-# Operands of `mix`, a hash of 32-bit integers by Chris Wellons (hash-prospector).
+# The factors of a hash of 32-bit integers by Chris Wellons (hash-prospector).
 _M1 = tl.constexpr(0x21F0AAAD)
 _M2 = tl.constexpr(0xD35A2D97)
-_THRESHOLD = tl.constexpr(6554)  # as in `stacked`
-_SCALE = tl.constexpr(65536 / (65536 - 6554))
 _EPSILON = tl.constexpr(1e-5)  # of LayerNorm
-# The places of dropout in a layer; each has masks of its own.
+# These are the places of dropout in a layer. Each has masks of its own.
 ON_PATTERN = tl.constexpr(0)
 ON_ATTENTION = tl.constexpr(1)
 ON_HIDDEN = tl.constexpr(2)
@@ -31,6 +36,7 @@ ON_MLP = tl.constexpr(3)
 
 
 @triton.jit
+@no_type_check
 def mix(x):
     """Return a hash of 32-bit integers that reaches every bit from every bit."""
     x = x ^ (x >> 16)
@@ -41,6 +47,7 @@ def mix(x):
 
 
 @triton.jit
+@no_type_check
 def mask_key(seeds, step, run, place):
     """Return the two words from which the masks of one place in one step are drawn."""
     number = tl.load(step).to(tl.uint32)
@@ -51,8 +58,13 @@ def mask_key(seeds, step, run, place):
 
 
 @triton.jit
-def is_kept(index, first, second):
-    """Return True where dropout keeps the entry of this index."""
+@no_type_check
+def is_kept(index, first, second, threshold: tl.constexpr):
+    """Return True where dropout keeps the entry with this index.
+
+    This is `mix` with one word added before it and the other one inside. With the first alone, all
+    masks would be parts of one long sequence.
+    """
     x = index.to(tl.uint32) + first
     x = x ^ (x >> 16)
     x = x * _M1
@@ -60,10 +72,11 @@ def is_kept(index, first, second):
     x = x ^ (x >> 15)
     x = x * _M2
     x = x ^ (x >> 15)
-    return (x & 0xFFFF) >= _THRESHOLD
+    return (x & 0xFFFF) >= threshold
 
 
 @triton.jit
+@no_type_check
 def normed(x):
     """Return the LayerNorm of rows, without scale and shift, and the reciprocal of their spread."""
     d_model: tl.constexpr = x.shape[1]
@@ -74,6 +87,7 @@ def normed(x):
 
 
 @triton.jit
+@no_type_check
 def norm_gradient(scaled, unit, rstd):
     """Return the gradient of a norm's input, from that of `unit`, its output before the scale."""
     d_model: tl.constexpr = unit.shape[1]
@@ -82,6 +96,7 @@ def norm_gradient(scaled, unit, rstd):
 
 
 @triton.jit
+@no_type_check
 def rotated(x, cosine, sine):
     """Rotate each adjacent pair of coordinates; `cosine` and `sine` are `[rows, pairs]`."""
     rows: tl.constexpr = x.shape[0]
@@ -92,6 +107,7 @@ def rotated(x, cosine, sine):
 
 
 @triton.jit
+@no_type_check
 def embedded(parameters, row, token, at, d, d_model: tl.constexpr, present):
     """Return the stream that enters layer 0 at (token, position) pairs, `[rows, d_model]`."""
     which = tl.load(token + row, mask=present, other=0)
@@ -100,6 +116,7 @@ def embedded(parameters, row, token, at, d, d_model: tl.constexpr, present):
 
 
 @triton.jit
+@no_type_check
 def projected(n, weight, bias, cosine, sine):
     """Return rotated queries, keys or values."""
     y = tl.dot(n, weight, input_precision="ieee") + tl.load(bias)[None, :]
@@ -110,6 +127,7 @@ def projected(n, weight, bias, cosine, sine):
 
 
 @triton.jit(do_not_specialize=["first_query"])
+@no_type_check
 def queries_keys_values(
     x,
     token,
@@ -163,7 +181,7 @@ def queries_keys_values(
             stream = tl.load(x + at_token, mask=present[:, None], other=0.0)
             pos = m // batch
             queries = tile_start // batch >= first_query
-        unit, rstd = normed(stream)
+        unit, _ = normed(stream)
         n = (unit * scale[None, :] + shift[None, :]).to(dtype)
         cosine = tl.load(cosines + pos[:, None] * (d_model // 2) + pair[None, :])
         sine = tl.load(sines + pos[:, None] * (d_model // 2) + pair[None, :])
@@ -178,6 +196,7 @@ def queries_keys_values(
 
 
 @triton.jit
+@no_type_check
 def attention_tile(
     rows,
     step,
@@ -193,10 +212,11 @@ def attention_tile(
     key_tile: tl.constexpr,
     query_tile: tl.constexpr,
 ):
-    """Return which tokens are the keys and the queries of a program's sums.
+    """Return the keys and the queries of a program's sums.
 
-    They are the place of each in the batch, whether there is such a sum, its position, and its
-    token (layer 0: its (token, position) pair).
+    For each of both kinds: the place of the sum in the batch, True if there is such a sum, the
+    position, and the token (in layer 0 the (token, position) pair). The last result is the place
+    of a query's position among those that have queries.
     """
     first = tl.program_id(1) * sums_at_once
     key = tl.arange(0, key_tile)
@@ -233,12 +253,8 @@ def attention_tile(
 
 
 @triton.jit
-def attention_pattern(
-    q,
-    k,
-    same,
-    scale,
-):
+@no_type_check
+def attention_pattern(q, k, same, scale):
     """Return the attention probabilities of a tile, 0 outside a query's own sum."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     score = tl.where(same, score, -1e30)
@@ -247,6 +263,7 @@ def attention_pattern(
 
 
 @triton.jit(do_not_specialize=["n_sums", "n_batches", "layer", "first_query", "n_read", "n_pos"])
+@no_type_check
 def attention_forward(
     rows,
     step,
@@ -264,6 +281,8 @@ def attention_forward(
     from_embedding: tl.constexpr,
     causal: tl.constexpr,
     dropout: tl.constexpr,
+    threshold: tl.constexpr,
+    mask_scale: tl.constexpr,
     d_model: tl.constexpr,
     heads: tl.constexpr,
     sums_at_once: tl.constexpr,
@@ -311,12 +330,13 @@ def attention_forward(
     if dropout:
         first, second = mask_key(seeds, step, run, 4 * layer + ON_PATTERN)
         index = (m * heads + head)[:, None] * n_pos + key_pos[None, :]
-        pattern = tl.where(is_kept(index, first, second), pattern * _SCALE, 0.0)
+        pattern = tl.where(is_kept(index, first, second, threshold), pattern * mask_scale, 0.0)
     out = tl.dot(pattern.to(dtype), v, input_precision="ieee").to(dtype)
     tl.store(z + m[:, None] * d_model + h[None, :], out, mask=has_query[:, None])
 
 
 @triton.jit
+@no_type_check
 def incoming(
     rows,
     start,
@@ -344,6 +364,7 @@ def incoming(
 
 
 @triton.jit(do_not_specialize=["n_sums", "n_batches", "layer", "first_query", "n_pos"])
+@no_type_check
 def block_forward(
     rows,
     step,
@@ -373,6 +394,8 @@ def block_forward(
     layer,
     from_embedding: tl.constexpr,
     dropout: tl.constexpr,
+    threshold: tl.constexpr,
+    mask_scale: tl.constexpr,
     d_model: tl.constexpr,
     d_ff: tl.constexpr,
     tile: tl.constexpr,
@@ -413,8 +436,8 @@ def block_forward(
         attention = tl.load(z + at_token, mask=present[:, None], other=0.0)
         attention = tl.dot(attention, o, input_precision="ieee") + o_bias[None, :]
         if dropout:
-            keeps_attention = is_kept(at_token, on_attention, on_attention_2)
-            attention = tl.where(keeps_attention, attention * _SCALE, 0.0)
+            keeps_attention = is_kept(at_token, on_attention, on_attention_2, threshold)
+            attention = tl.where(keeps_attention, attention * mask_scale, 0.0)
         stream = attention + incoming(
             rows,
             start,
@@ -432,7 +455,7 @@ def block_forward(
             d_model,
         )
         tl.store(mid + at_token, stream, mask=present[:, None])
-        unit, rstd = normed(stream)
+        unit, _ = normed(stream)
         n = (unit * scale[None, :] + shift[None, :]).to(dtype)
         out = tl.zeros((tile, d_model), tl.float32)
         for f_start in range(0, d_ff, f_tile):
@@ -444,17 +467,18 @@ def block_forward(
             hidden = tl.maximum(hidden, 0.0)
             if dropout:
                 index = m[:, None] * d_ff + (f_start + f)[None, :]
-                keeps_hidden = is_kept(index, on_hidden, on_hidden_2)
-                hidden = tl.where(keeps_hidden, hidden * _SCALE, 0.0)
+                keeps_hidden = is_kept(index, on_hidden, on_hidden_2, threshold)
+                hidden = tl.where(keeps_hidden, hidden * mask_scale, 0.0)
             out += tl.dot(hidden.to(dtype), down, input_precision="ieee")
         out += down_bias[None, :]
         if dropout:
-            keeps_out = is_kept(at_token, on_mlp, on_mlp_2)
-            out = tl.where(keeps_out, out * _SCALE, 0.0)
+            keeps_out = is_kept(at_token, on_mlp, on_mlp_2, threshold)
+            out = tl.where(keeps_out, out * mask_scale, 0.0)
         tl.store(resid + at_token, stream + out, mask=present[:, None])
 
 
 @triton.jit(do_not_specialize=["n_sums", "n_batches", "n_slots"])
+@no_type_check
 def loss_and_gradient(
     resid,
     targets,
@@ -569,6 +593,7 @@ def loss_and_gradient(
 
 
 @triton.jit(do_not_specialize=["layer", "n_norms"])
+@no_type_check
 def block_backward(
     mid,
     parameters,
@@ -593,6 +618,8 @@ def block_backward(
     n_tokens,
     n_norms,
     layer,
+    threshold: tl.constexpr,
+    mask_scale: tl.constexpr,
     d_model: tl.constexpr,
     d_ff: tl.constexpr,
     tile: tl.constexpr,
@@ -632,7 +659,8 @@ def block_backward(
         slope = tl.load(gradient + at_token, mask=present, other=0.0)
         unit, rstd = normed(x)
         n = (unit * scale[None, :] + shift[None, :]).to(dtype)
-        out = tl.where(is_kept(at_token, on_mlp, on_mlp_2), slope * _SCALE, 0.0).to(dtype)
+        keeps_out = is_kept(at_token, on_mlp, on_mlp_2, threshold)
+        out = tl.where(keeps_out, slope * mask_scale, 0.0).to(dtype)
         tl.store(normed_mid + at_token, n, mask=present)
         tl.store(mlp_gradient + at_token, out, mask=present)
         along = tl.zeros((tile, d_model), tl.float32)
@@ -642,20 +670,20 @@ def block_backward(
             up_bias = tl.load(parameters + at_up_bias + f)
             hidden = tl.dot(n, tl.trans(up), input_precision="ieee") + up_bias[None, :]
             index = m[:, None] * d_ff + f[None, :]
-            active = (hidden > 0) & is_kept(index, on_hidden, on_hidden_2)
-            dropped = tl.where(active, hidden * _SCALE, 0.0).to(dtype)
+            active = (hidden > 0) & is_kept(index, on_hidden, on_hidden_2, threshold)
+            dropped = tl.where(active, hidden * mask_scale, 0.0).to(dtype)
             tl.store(hidden_out + index, dropped, mask=present)
             down = tl.load(rounded + at_down + d[:, None] * d_ff + f[None, :])  # (d_model, f)
             to_hidden = tl.dot(out, down, input_precision="ieee")
-            to_hidden = tl.where(active, to_hidden * _SCALE, 0.0).to(dtype)
+            to_hidden = tl.where(active, to_hidden * mask_scale, 0.0).to(dtype)
             tl.store(hidden_gradient + index, to_hidden, mask=present)
             along += tl.dot(to_hidden, up, input_precision="ieee")
         scale_gradient += tl.sum(along * unit, 0)
         shift_gradient += tl.sum(along, 0)
         slope += norm_gradient(along * scale[None, :], unit, rstd)
         tl.store(mid_gradient + at_token, slope, mask=present)
-        keeps_attention = is_kept(at_token, on_attention, on_attention_2)
-        attention = tl.where(keeps_attention, slope * _SCALE, 0.0).to(dtype)
+        keeps_attention = is_kept(at_token, on_attention, on_attention_2, threshold)
+        attention = tl.where(keeps_attention, slope * mask_scale, 0.0).to(dtype)
         tl.store(attention_gradient + at_token, attention, mask=present)
         o = tl.load(rounded + at_o + d[:, None] * d_model + d[None, :])  # (d_out, d_in)
         back = tl.dot(attention, o, input_precision="ieee").to(dtype)
@@ -666,6 +694,7 @@ def block_backward(
 
 
 @triton.jit(do_not_specialize=["n_sums", "n_batches", "layer", "first_query", "n_read", "n_pos"])
+@no_type_check
 def attention_backward(
     rows,
     step,
@@ -683,6 +712,8 @@ def attention_backward(
     layer,
     from_embedding: tl.constexpr,
     causal: tl.constexpr,
+    threshold: tl.constexpr,
+    mask_scale: tl.constexpr,
     d_model: tl.constexpr,
     heads: tl.constexpr,
     sums_at_once: tl.constexpr,
@@ -730,15 +761,16 @@ def attention_backward(
     scale = 1 / tl.sqrt(d_head + 0.0)
     pattern = attention_pattern(q, k, same, scale)
     first, second = mask_key(seeds, step, run, 4 * layer + ON_PATTERN)
-    kept = is_kept((m * heads + head)[:, None] * n_pos + key_pos[None, :], first, second)
-    dropped = tl.where(kept, pattern * _SCALE, 0.0).to(dtype)
+    index = (m * heads + head)[:, None] * n_pos + key_pos[None, :]
+    keeps = is_kept(index, first, second, threshold)
+    dropped = tl.where(keeps, pattern * mask_scale, 0.0).to(dtype)
     qkv_gradient += run * n_pos * batch * 3 * d_model
     to_key = qkv_gradient + (key_pos * batch + key_sum)[:, None] * (3 * d_model) + h[None, :]
     to_query = (query_pos * batch + query_sum)[:, None] * (3 * d_model) + h[None, :]
     v_gradient = tl.dot(tl.trans(dropped), z, input_precision="ieee").to(dtype)
     tl.store(to_key + 2 * d_model, v_gradient, mask=has_key[:, None])
     slope = tl.dot(z, tl.trans(v), input_precision="ieee")
-    slope = tl.where(kept, slope * _SCALE, 0.0)
+    slope = tl.where(keeps, slope * mask_scale, 0.0)
     slope = pattern * (slope - tl.sum(slope * pattern, 1)[:, None]) * scale
     slope = slope.to(dtype)
     k_gradient = tl.dot(tl.trans(slope), q, input_precision="ieee").to(dtype)
@@ -747,7 +779,8 @@ def attention_backward(
     tl.store(qkv_gradient + to_query, q_gradient, mask=has_query[:, None])
 
 
-@triton.jit(do_not_specialize=["n_sums", "n_batches", "n_pos", "n_pairs", "n_slots"])
+@triton.jit(do_not_specialize=["n_sums", "n_batches", "n_pos", "n_pairs"])
+@no_type_check
 def sum_over_tokens(
     rows,
     step,
@@ -760,7 +793,6 @@ def sum_over_tokens(
     batch,
     n_pos,
     n_pairs,
-    n_slots,
     d_model: tl.constexpr,
     tile: tl.constexpr,
     dtype: tl.constexpr,
@@ -804,6 +836,7 @@ def sum_over_tokens(
 
 
 @triton.jit(do_not_specialize=["first_query", "n_norms"])
+@no_type_check
 def queries_keys_values_backward(
     x,
     token,
@@ -897,6 +930,7 @@ def queries_keys_values_backward(
 
 
 @triton.jit(do_not_specialize=["n_norms", "n_slots", "n_programs"])
+@no_type_check
 def norm_gradients(
     norms,
     partial,
@@ -921,6 +955,7 @@ def norm_gradients(
 
 
 @triton.jit(do_not_specialize=["first_token", "n_slots"])
+@no_type_check
 def weight_gradient(
     out_gradient,
     inputs,
@@ -930,7 +965,6 @@ def weight_gradient(
     at_bias,
     n_tokens,
     first_token,
-    n_out,
     n_in,
     out_stride,
     n_slots,
@@ -969,6 +1003,7 @@ def weight_gradient(
 
 
 @triton.jit(do_not_specialize=["n_pairs", "n_slots"])
+@no_type_check
 def embedding_gradient(
     gradient,
     token,
@@ -977,7 +1012,6 @@ def embedding_gradient(
     at_embed,
     n_pairs,
     n_slots,
-    vocab: tl.constexpr,
     d_model: tl.constexpr,
 ):
     """Add up the gradient of the stream that enters layer 0 over the pairs of each token."""
@@ -993,6 +1027,7 @@ def embedding_gradient(
 
 
 @triton.jit(do_not_specialize=["n_slots", "warmup"])
+@no_type_check
 def adam_w(
     values,
     rounded,

@@ -7,8 +7,10 @@ import torch
 from numpy.random import SeedSequence
 from torch import Tensor
 
-from carry_core.errors import BadInput
+from carry_core.groups import Group
+from carry_paper.training import gpu
 from carry_paper.training.gpu import GpuStep, Sums
+from carry_paper.training.stacked import Stack, threshold_of
 from carry_paper.training.trainer import MOMENTS, TRITON_VERSION, State, Trainer
 
 
@@ -19,34 +21,54 @@ class GpuTrainer(Trainer):
         BadInput: There is no such step for the group, or not on this device.
     """
 
-    def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
-        if self.group.tracks_final_mlp:
-            raise BadInput(
-                f"{self.group.name} is tested without its final MLP too, which the step in Triton "
-                "does not do: choose another precision, such as bf16."
-            )
-        self.fused = None
-        self.step_of_gpu = GpuStep(self.stack, stacked, dropout, self.group, self.recipe)
-        self.parameters = self.step_of_gpu.parameters
-        self.trained = []
-        self.sums = {id(pairs): self.sums_of(pairs) for pairs in (self.train, self.test)}
-        if self.group.padded:
-            self.sums[id(self.long)] = self.sums_of(self.long)
+    @staticmethod
+    def check_group(group: Group, precision: str) -> None:
+        gpu.check_group(group)
 
-    def sums_of(self, pairs: Tensor) -> Sums:
-        targets = self.targets(pairs[:, 0], pairs[:, 1])
-        return self.step_of_gpu.sums(pairs, targets)
+    def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
+        threshold = threshold_of(self.group.dropout)
+        self.stack = Stack(self.group.config, self.device, threshold=threshold)
+        self.gpu_step = GpuStep(self.stack, stacked, dropout, self.group, self.recipe)
+        self.parameters = self.gpu_step.parameters
+        self.train_sums = self.prepared(self.train)
+        self.test_sums = self.prepared(self.test)
+        self.long_sums = self.prepared(self.long) if self.group.padded else None
+
+    def prepared(self, pairs: Tensor) -> Sums:
+        """Return sums as the kernels read them."""
+        return self.gpu_step.sums(pairs, self.targets(pairs[:, 0], pairs[:, 1]))
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
-        """Go through the training set once; `pause` is not asked, since an epoch takes no time."""
-        means = self.step_of_gpu.train_epoch(self.sums[id(self.train)])
+        """Go through the training set once. `pause` is not called: an epoch takes a moment."""
+        means = self.gpu_step.train_epoch(self.train_sums)
         return {f"train_{key}": value for key, value in means.items()}
 
     def mean_score(self, pairs: Tensor) -> dict[str, Tensor]:
-        return self.step_of_gpu.test_epoch(self.sums[id(pairs)])
+        long_sums = self.long_sums if pairs is self.long else None
+        return self.gpu_step.test_epoch(long_sums or self.test_sums)
+
+    def restore(self, states: list[State]) -> None:
+        super().restore(states)
+        done = self.epoch * self.group.steps
+        self.train_sums.step.fill_(done)
+        self.gpu_step.seen -= done
+
+    @torch.no_grad()
+    def load(self, states: list[State]) -> None:
+        super().load(states)
+        self.gpu_step.rounded.copy_(self.gpu_step.flat.values)
 
     def adam_steps(self) -> int:
-        return int(self.step_of_gpu.seen) + self.epoch * self.group.steps
+        return int(self.gpu_step.seen) + self.epoch * self.group.steps
+
+    def set_adam_steps(self, number: int) -> None:
+        self.gpu_step.seen.fill_(number)
+
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        averages = dict(
+            zip(MOMENTS, (self.gpu_step.exp_avg, self.gpu_step.exp_avg_sq), strict=True)
+        )
+        return {key: self.gpu_step.flat.views(values) for key, values in averages.items()}
 
     def step_version(self) -> dict[str, int]:
         return {"step": TRITON_VERSION}
@@ -57,25 +79,3 @@ class GpuTrainer(Trainer):
 
     def set_dropout_state(self, i: int, state: dict[str, Any]) -> None:
         pass
-
-    def restore(self, states: list[State]) -> None:
-        super().restore(states)
-        done = self.epoch * self.group.steps
-        self.sums[id(self.train)].step.fill_(done)
-        self.step_of_gpu.seen.fill_(states[0][1]["adam_step"] - done)
-
-    @torch.no_grad()
-    def load(self, states: list[State]) -> None:
-        """Take over weights and Adam's state only, as finetuning does (App. H.2)."""
-        for name, p in self.parameters.items():
-            p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
-        for key, moments in self.moments().items():
-            for name, moment in moments.items():
-                moment.copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
-        self.step_of_gpu.rounded.copy_(self.step_of_gpu.flat.values)
-        self.step_of_gpu.seen.fill_(states[0][1]["adam_step"])
-
-    def moments(self) -> dict[str, dict[str, Tensor]]:
-        step = self.step_of_gpu
-        moving = dict(zip(MOMENTS, (step.exp_avg, step.exp_avg_sq), strict=True))
-        return {key: step.flat.views(values) for key, values in moving.items()}

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +22,11 @@ from carry_paper.training import fused
 from carry_paper.training.bench import in_turns
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.seeds import OWN, Seeds, recorded
+from carry_paper.training.trainer import PRECISIONS as TORCH_PRECISIONS
 from carry_paper.training.trainer import TRITON_VERSION, State, Trainer
 
-# The versions of the steps of our own, by precision.
+PRECISIONS = (*TORCH_PRECISIONS, "triton")
+# The steps that PyTorch does not take have versions, by precision.
 VERSIONS = {"fused": fused.VERSION, "triton": TRITON_VERSION}
 SAVE_EVERY = 15.0  # seconds between checkpoints
 # A test is a forward pass: it takes this share of the time of a step with the same sums.
@@ -47,7 +48,7 @@ NOT_BEGUN = Progress(0, 0)
 
 @dataclass(frozen=True)
 class Conditions:
-    """The device, the precision (one of `trainer.PRECISIONS`) and the seeds of a training."""
+    """The device, the precision (one of `PRECISIONS`) and the seeds of a training."""
 
     device: str = "cpu"
     precision: str = "fp32"
@@ -115,8 +116,8 @@ def trainer_class(precision: str) -> type[Trainer]:
         from carry_paper.training.gpu_trainer import GpuTrainer
     except ImportError as error:
         raise BadInput(
-            "The precision triton needs the package triton, which comes with PyTorch for CUDA: "
-            "install it, or choose another precision."
+            "--precision triton needs the package triton, which comes with PyTorch for CUDA: "
+            "install it, or choose another precision, such as bf16."
         ) from error
     return GpuTrainer
 
@@ -263,6 +264,7 @@ def train_group(
         BadInput: Another process is training one of the runs; or as `prepare` and `missing`.
     """
     clock = clock or Clock()
+    new_trainer = trainer_class(conditions.precision)
     keep_memory()
     with ExitStack() as locks:
         for run in numbers:
@@ -273,7 +275,7 @@ def train_group(
         for stack in stacks(todo, conditions.device):
             if clock.over:
                 return False
-            trainer = trainer_class(conditions.precision)(
+            trainer = new_trainer(
                 checkpoints.group,
                 checkpoints.recipe,
                 stack,
@@ -342,11 +344,10 @@ def estimate(
     in_lockstep = device != "cpu"
     one_batch = group.batch / n_sums(group.n_digits)
     small = replace(group, fraction=one_batch, primed=0, parent=None)
-    # The step in Triton has no single steps to be timed; bf16 takes longer.
-    timed = "bf16" if precision == "triton" else precision
-    trainer = Trainer(small, recipe, list(todo) if in_lockstep else [0], device, timed)
-    a, b = trainer.train.unbind(1)
-    seconds = in_turns({"step": partial(trainer.step, a, b, 0)}, 1, torch.get_num_threads())
+    timed_runs = list(todo) if in_lockstep else [0]
+    trainer = trainer_class(precision)(small, recipe, timed_runs, device, precision)
+    # An epoch of the small group is a single step.
+    seconds = in_turns({"step": trainer.train_epoch}, 1, torch.get_num_threads())
     step: float = seconds["step"].item()
 
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)

@@ -32,12 +32,11 @@ PRECISIONS = {
     "tf32": torch.float32,
     "bf16": torch.bfloat16,
     "fused": torch.float32,
-    "triton": torch.float32,  # `gpu_trainer`
 }
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's moving averages, as PyTorch calls them
 BETAS = (0.9, 0.98)
 EPSILON = 1e-8
-# The version of the Triton step's rounding (`gpu`): raise it with any change that moves a bit.
+# Raise the version of the step in Triton (`gpu`) with any change that moves a bit.
 TRITON_VERSION = 1
 TEST_BATCH = 2048  # sums per run
 
@@ -138,13 +137,20 @@ class Trainer:
 
         fresh = [initialise(group.config, of_run.weights) for of_run in streams]
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
-        threshold = threshold_of(group.dropout)
-        self.stack = Stack(group.config, self.device, PRECISIONS[precision], threshold)
         self.carry_in = carries.carry_in(group.n_digits).to(self.device)
         self.prepare_step(stacked, [of_run.dropout for of_run in streams])
 
+    @staticmethod
+    def check_group(group: Group, precision: str) -> None:
+        """Raise `BadInput` if no run of the group can be trained in the precision."""
+        if precision == "fused":
+            fused.check_sizes(group.config)
+
     def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
         """Set up parameters, masks and optimiser, from initial parameters `[run, …]`."""
+        threshold = threshold_of(self.group.dropout)
+        dtype = PRECISIONS[self.precision]
+        self.stack = Stack(self.group.config, self.device, dtype, threshold)
         self.masks = Masks(dropout, self.device, self.stack.threshold)
         self.fused = FusedStep(self.stack, stacked, dropout) if self.precision == "fused" else None
         if self.fused is None:
@@ -396,10 +402,7 @@ class Trainer:
         """Take over weights and Adam's state only, as finetuning does (App. H.2)."""
         for name, p in self.parameters.items():
             p.copy_(torch.stack([tensors[f"parameters/{name}"] for tensors, _ in states]))
-        for p in self.trained:
-            state = {key: torch.zeros_like(p) for key in MOMENTS}
-            step = torch.tensor(float(states[0][1]["adam_step"]), device=self.device)
-            self.optimiser.state[p] = state | {"step": step}
+        self.set_adam_steps(states[0][1]["adam_step"])
         for key, moments in self.moments().items():
             for name, moment in moments.items():
                 moment.copy_(torch.stack([tensors[f"{key}/{name}"] for tensors, _ in states]))
@@ -407,6 +410,13 @@ class Trainer:
     def adam_steps(self) -> int:
         """Return the number of steps that AdamW has taken, those before finetuning included."""
         return int(next(iter(self.optimiser.state.values()))["step"])
+
+    def set_adam_steps(self, number: int) -> None:
+        """Set how many steps AdamW has taken, and make room for its moving averages."""
+        for p in self.trained:
+            state = {key: torch.zeros_like(p) for key in MOMENTS}
+            step = torch.tensor(float(number), device=self.device)
+            self.optimiser.state[p] = state | {"step": step}
 
     def step_version(self) -> dict[str, int]:
         """Return the version of the step's rounding, for a checkpoint; PyTorch's has none."""
