@@ -9,6 +9,7 @@ from torch import Tensor
 
 from carry_core.groups import Group
 from carry_paper.training import gpu
+from carry_core.errors import BadInput
 from carry_paper.training.gpu import GpuStep, Sums
 from carry_paper.training.stacked import Stack, threshold_of
 from carry_paper.training.trainer import MOMENTS, TRITON_VERSION, State, Trainer
@@ -56,8 +57,8 @@ class GpuTrainer(Trainer):
         record = states[0][1]
         if record.get("batches", 0):
             raise BadInput(
-                f"Run {record['run']} of {self.group.name} stopped in the middle of an epoch, which "
-                f"triton cannot finish: go on with --precision {record['precision']}."
+                f"Run {record['run']} of {self.group.name} stopped in the middle of an epoch, "
+                f"which triton cannot finish: go on with --precision {record['precision']}."
             )
         super().restore(states)
         done = self.epoch * self.group.steps
