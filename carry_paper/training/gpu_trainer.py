@@ -7,9 +7,9 @@ import torch
 from numpy.random import SeedSequence
 from torch import Tensor
 
+from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_paper.training import gpu
-from carry_core.errors import BadInput
 from carry_paper.training.gpu import GpuStep, Sums
 from carry_paper.training.stacked import Stack, threshold_of
 from carry_paper.training.trainer import MOMENTS, TRITON_VERSION, State, Trainer
