@@ -71,6 +71,12 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 @click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
 @click.option("--mask-seed", type=SEED, help="Use dropout masks of this run [default: its own].")
 @click.option(
+    "--switch-precision",
+    "switch",
+    is_flag=True,
+    help="Go on from checkpoints of another precision, with other masks and rounding.",
+)
+@click.option(
     "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
 )
 @click.option(
@@ -89,6 +95,7 @@ def train(
     init_seed: int | None,
     order_seed: int | None,
     mask_seed: int | None,
+    switch: bool,
     minutes: float | None,
     dry_run: bool,
 ) -> None:
@@ -117,7 +124,7 @@ def train(
             click.echo(f"{group.name}: complete in {out}.")
             continue
         click.echo(f"{group.name}: {group}.")
-        conditions = loop.Conditions(device, precision, seeds)
+        conditions = loop.Conditions(device, precision, seeds, switch)
         in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
         if not in_time:
             click.echo("Time is up; the same command goes on from here.")

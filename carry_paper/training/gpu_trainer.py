@@ -7,6 +7,7 @@ import torch
 from numpy.random import SeedSequence
 from torch import Tensor
 
+from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_paper.training import gpu
 from carry_paper.training.gpu import GpuStep, Sums
@@ -48,6 +49,17 @@ class GpuTrainer(Trainer):
         return self.gpu_step.test_epoch(long_sums or self.test_sums)
 
     def restore(self, states: list[State]) -> None:
+        """Go on from what `states` gave of the same runs.
+
+        Raises:
+            BadInput: They are from the middle of an epoch, as another precision leaves them.
+        """
+        record = states[0][1]
+        if record.get("batches", 0):
+            raise BadInput(
+                f"Run {record['run']} of {self.group.name} stopped in the middle of an epoch, "
+                f"which triton cannot finish: go on with --precision {record['precision']}."
+            )
         super().restore(states)
         done = self.epoch * self.group.steps
         self.train_sums.step.fill_(done)

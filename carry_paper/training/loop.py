@@ -48,11 +48,16 @@ NOT_BEGUN = Progress(0, 0)
 
 @dataclass(frozen=True)
 class Conditions:
-    """The device, the precision (one of `PRECISIONS`) and the seeds of a training."""
+    """The device, the precision (one of `PRECISIONS`) and the seeds of a training.
+
+    With `switch`, checkpoints of another precision are continued: with this one's masks and
+    rounding, which the run's record says.
+    """
 
     device: str = "cpu"
     precision: str = "fp32"
     seeds: Seeds = OWN
+    switch: bool = False
 
 
 REFERENCE = Conditions()
@@ -122,15 +127,17 @@ def trainer_class(precision: str) -> type[Trainer]:
     return GpuTrainer
 
 
-def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
+def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) -> None:
     """Resume from the runs' checkpoints; finetuning starts from the parent (App. H.2).
+
+    With `switch`, those of another precision are resumed too.
 
     Raises:
         BadInput: A checkpoint, or the parent's, cannot be used.
     """
     states = []
     for run in trainer.runs:
-        state = resumable(checkpoints, run, trainer.precision)
+        state = resumable(checkpoints, run, trainer.precision, switch)
         if state is not None:
             states.append(state)
     if len(states) == len(trainer.runs):
@@ -148,11 +155,14 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
             seeds["parent"] = recorded(record)
 
 
-def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | None:
+def resumable(
+    checkpoints: Checkpoints, run: int, precision: str, switch: bool = False
+) -> State | None:
     """Return the run's checkpoint; None if it has none.
 
     Raises:
-        BadInput: It is damaged, or this step would not continue it bit by bit.
+        BadInput: It is damaged, or this step would not continue it bit by bit, unless `switch`
+            allows another precision.
     """
     path = checkpoints.path(run)
     if not path.exists():
@@ -160,9 +170,12 @@ def resumable(checkpoints: Checkpoints, run: int, precision: str) -> State | Non
     state = checkpoints.load(run)
     record = state[1]
     if record["precision"] != precision:
+        if switch:
+            return state
         raise BadInput(
             f"{path} was trained in {record['precision']}, not {precision}: "
-            f"pass --precision {record['precision']}, or move it away."
+            f"pass --precision {record['precision']}, or --switch-precision to go on "
+            "with other masks and rounding, or move it away."
         )
     if precision in VERSIONS and record.get("step", 1) != VERSIONS[precision]:
         raise BadInput(
@@ -271,7 +284,7 @@ def train_group(
             locks.enter_context(checkpoints.lock(run))
         todo = missing(checkpoints, numbers, out, conditions.seeds)
         for run in todo:  # before the first is trained
-            resumable(checkpoints, run, conditions.precision)
+            resumable(checkpoints, run, conditions.precision, conditions.switch)
         for stack in stacks(todo, conditions.device):
             if clock.over:
                 return False
@@ -283,7 +296,7 @@ def train_group(
                 conditions.precision,
                 conditions.seeds,
             )
-            prepare(trainer, checkpoints)
+            prepare(trainer, checkpoints, conditions.switch)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
             for run in stack:

@@ -391,10 +391,14 @@ class Trainer:
             for name, rows in part(together, "history/").items()
         }
         for i, (_, record) in enumerate(states):
-            self.set_dropout_state(i, record["dropout"])
+            switched = record["precision"] != self.precision
+            if not switched:
+                self.set_dropout_state(i, record["dropout"])
             self.sessions[i] = [*record.get("sessions", [])]
             before = {key: record.get(key) for key in self.made_by}
-            if before != self.made_by:
+            if switched:
+                before["precision"] = record["precision"]
+            if switched or before != self.made_by:
                 self.sessions[i].append({"epochs": self.epoch} | before)
 
     @torch.no_grad()

@@ -252,6 +252,20 @@ def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
         loop.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
 
 
+def test_a_run_goes_on_in_another_precision_if_it_is_asked_to_and_says_so(small_group, data):
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
+    before, _ = checkpoints.load(0)
+    other = Trainer(small_group, QUICK, [0], precision="bf16")
+    loop.prepare(other, checkpoints, switch=True)
+    assert all(
+        torch.equal(p[0], before[f"parameters/{name}"]) for name, p in other.parameters.items()
+    )
+    ((_, record),) = other.states()
+    assert record["precision"] == "bf16"
+    assert record["sessions"] == [{"epochs": other.epoch, "precision": "fp32"} | other.made_by]
+
+
 @needs_fused
 @pytest.mark.parametrize("version", [None, fused.VERSION + 1])
 def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(
