@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick lint types unit net compare mutation mutants fuzz mirror nbval lens lock clean bare
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick lint types unit net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -152,6 +152,12 @@ bare: ## carry_core where its five packages alone are installed, and what `carry
 	@rm -rf _build/bare build && $(PYTHON) -m venv _build/bare
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) .
 	@cd _build/bare && bin/python -W error ../../tests/bare.py
+
+# Triton's interpreter does without a GPU, and needs an older numpy, so both stay out of .venv.
+triton: $(READY) ## the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes
+	@[ -d _build/triton/triton ] || \
+	  $(PY) -m pip install --quiet --no-deps --target _build/triton triton==3.6.0 "numpy<2.4"
+	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/training/test_gpu.py
 
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py

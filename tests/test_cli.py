@@ -58,6 +58,10 @@ def test_the_installed_command(tmp_path):
             "Device cuda: PyTorch finds 0 CUDA devices here; expected cpu",
         ),
         (
+            ("train", "n2_s0.3_w0.0", "--precision", "triton"),
+            "--precision triton exists on CUDA devices only",
+        ),
+        (
             ("train", "n1_s0.3_w0.2", "--epochs", "99999"),
             "--epochs 99999: n1_s0.3_w0.2 has 1000 by the recipe paper",
         ),

@@ -151,8 +151,9 @@ class GpuStep:
         dropout: Sequence[SeedSequence],
         group: Group,
         recipe: Recipe,
-        settings: Settings = DEFAULTS,
+        settings: Settings | None = None,
     ) -> None:
+        settings = settings or DEFAULTS
         check_group(group, settings)
         device = stack.token.device
         check_device(device)
@@ -685,8 +686,9 @@ def check_device(device: torch.device) -> None:
         raise _cannot("it is for a GPU")
 
 
-def check_group(group: Group, settings: Settings = DEFAULTS) -> None:
+def check_group(group: Group, settings: Settings | None = None) -> None:
     """Raise `BadInput` if there are no kernels for the group's model, tests or batches."""
+    settings = settings or DEFAULTS
     config = group.config
     layout = config.layout
     if group.tracks_final_mlp:

@@ -6,6 +6,7 @@ import multiprocessing
 import re
 import resource
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -117,6 +118,13 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
     assert in_a_process(tmp_path, whole[1])[0] == 0
     assert_same_files(whole[0], tmp_path)
+
+
+def test_a_precision_without_its_package_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)  # as without Triton
+    with pytest.raises(BadInput, match="--precision triton needs the package triton"):
+        loop.trainer_class("triton")
+    assert loop.trainer_class("bf16") is Trainer
 
 
 @pytest.mark.slow
