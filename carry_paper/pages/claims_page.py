@@ -364,8 +364,8 @@ def remarks(row: Row, claim: Claim) -> str:
     """Return a row's detail, less what its cells say already and what `by_run` lists."""
     parts = [row.fields_in_words, row.disagreement(claim.range)]
     if row.shown:
-        shown = runs_show(*row.shown)
-        parts.append(f"{shown[:1].upper()}{shown[1:]}.")
+        sentence = runs_show(*row.shown)
+        parts.append(f"{sentence[:1].upper()}{sentence[1:]}.")
     detail = row.detail
     for part in filter(None, parts):
         detail = detail.replace(part, "")
