@@ -51,7 +51,7 @@ def listed() -> str:
             f"**[{title}](#rule-{section})**: {len(moved)} row{'s' if len(moved) > 1 else ''}.",
             "",
         ]
-        lines += ["::::{container} dated"]
+        lines += ["::::{container} wraps"]
         lines += [
             "| rows | the author's | ours | rule before | rule since |",
             "|---|---|---|---|---|",
