@@ -291,33 +291,7 @@ class GpuStep:
                 tile=tile,
                 dtype=dtype,
             )
-            at_once, key_tile, query_tile = self.attention_tiles(queries)
-            self.kernel("attention_forward", self.n_runs, -(-batch // at_once), config.heads)(
-                sums.rows,
-                sums.step,
-                self.qkv[l],
-                self.seeds,
-                self.z[l],
-                sums.count,
-                sums.batches,
-                batch,
-                self.length,
-                queries,
-                first_query,
-                n_tokens,
-                l,
-                from_embedding=l == 0,
-                causal=config.causal,
-                dropout=dropout,
-                threshold=self.stack.threshold,
-                mask_scale=self.stack.scale,
-                d_model=d_model,
-                heads=config.heads,
-                sums_at_once=at_once,
-                key_tile=key_tile,
-                query_tile=query_tile,
-                dtype=dtype,
-            )
+            self.attention("attention_forward", l, sums, self.seeds, self.z[l], dropout=dropout)
             n_queries = queries * batch
             self.kernel("block_forward", self.n_runs, self.programs(n_queries, settings.block))(
                 sums.rows,
@@ -356,6 +330,39 @@ class GpuStep:
                 f_tile=settings.neurons,
                 dtype=dtype,
             )
+
+    def attention(
+        self, kernel: str, layer: int, sums: Sums, *tensors: Tensor, **flags: bool
+    ) -> None:
+        """Launch a kernel of a layer's attention, with a program for each head and tile of sums."""
+        config = self.config
+        queries = self.queries(layer)
+        at_once, key_tile, query_tile = self.attention_tiles(queries)
+        self.kernel(kernel, self.n_runs, -(-self.batch // at_once), config.heads)(
+            sums.rows,
+            sums.step,
+            self.qkv[layer],
+            *tensors,
+            sums.count,
+            sums.batches,
+            self.batch,
+            self.length,
+            queries,
+            self.length - queries,
+            self.n_pairs if layer == 0 else self.length * self.batch,
+            layer,
+            from_embedding=layer == 0,
+            causal=config.causal,
+            threshold=self.stack.threshold,
+            mask_scale=self.stack.scale,
+            d_model=config.d_model,
+            heads=config.heads,
+            sums_at_once=at_once,
+            key_tile=key_tile,
+            query_tile=query_tile,
+            dtype=self.dtype,
+            **flags,
+        )
 
     def attention_tiles(self, queries: int) -> tuple[int, int, int]:
         """Return how many sums a tile of the attention has, and the sizes of its sides."""
@@ -435,35 +442,10 @@ class GpuStep:
             self.weight(f"{block}.up", self.hidden_gradient, self.normed, n_queries)
             self.weight(f"{block}.o", self.attention_gradient, self.z[l], n_queries)
 
-            n_tokens = self.n_pairs if l == 0 else self.length * batch
-            at_once, key_tile, query_tile = self.attention_tiles(queries)
-            self.kernel("attention_backward", self.n_runs, -(-batch // at_once), config.heads)(
-                sums.rows,
-                sums.step,
-                self.qkv[l],
-                self.seeds,
-                self.z_gradient,
-                self.qkv_gradient,
-                sums.count,
-                sums.batches,
-                batch,
-                self.length,
-                queries,
-                first_query,
-                n_tokens,
-                l,
-                from_embedding=l == 0,
-                causal=config.causal,
-                threshold=self.stack.threshold,
-                mask_scale=self.stack.scale,
-                d_model=d_model,
-                heads=config.heads,
-                sums_at_once=at_once,
-                key_tile=key_tile,
-                query_tile=query_tile,
-                dtype=dtype,
-            )
+            gradients = (self.z_gradient, self.qkv_gradient)
+            self.attention("attention_backward", l, sums, self.seeds, *gradients)
             if l:
+                n_tokens = self.length * batch
                 self.stream_backward(
                     l, self.qkv_gradient, self.gradient, self.normed, n_tokens, first_query
                 )
