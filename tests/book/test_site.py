@@ -80,8 +80,8 @@ def external(address: str) -> bool:
 
 def in_css(css: str) -> list[str]:
     return [
-        "".join(found)
-        for found in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
+        "".join(groups)
+        for groups in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
     ]
 
 
@@ -101,7 +101,7 @@ def missing(path: Path, address: str) -> bool:
 
 
 def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
-    found = [
+    problems = [
         (path.stem, address)
         for path in PAGES
         for address in parsed(path).loaded
@@ -109,18 +109,18 @@ def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
     ]
     sheets = {path: parsed(path).styles for path in PAGES}
     sheets |= {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.css")}
-    found += [
+    problems += [
         (path.name, address)
         for path, css in sheets.items()
         for address in in_css(css)
         if external(address)
     ]
-    found += [
+    problems += [
         (path.stem, host)
         for path in PAGES
         for host in re.findall(r"https?://[^\s\"']+", parsed(path).scripts)
     ]
-    assert found == []
+    assert problems == []
     assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
 
 
@@ -142,17 +142,17 @@ def test_pages_are_light_and_say_what_they_are_about():
     """KiB of a page and of the images and scripts that it alone loads."""
     weights = {}
     for path in PAGES:
-        own = {
+        page_files = {
             (path.parent / address).resolve()
             for address in parsed(path).loaded
             if not address.startswith("data:")
         }
-        own = {
+        page_files = {
             file
-            for file in {path, *own}
+            for file in {path, *page_files}
             if file.is_file() and not {"_static", "mathjax"} & {*file.parts}
         }
-        weights[path.stem] = sum(file.stat().st_size for file in own) / 1024
+        weights[path.stem] = sum(file.stat().st_size for file in page_files) / 1024
     heavy = {name: round(kib) for name, kib in weights.items() if kib > 500}
     assert max(weights.values()) < 900, heavy
     assert len(heavy.keys() - {"claims"}) <= 2, heavy
@@ -165,13 +165,13 @@ def test_pages_are_light_and_say_what_they_are_about():
     for path in OURS:
         head, _, body = path.read_text(encoding="utf-8").partition("</head>")
         assert not re.search(r'class="pasted-text">-\d', body), "a hyphen for a minus"
-        for wanted in (
+        for tag in (
             'rel="icon"',
             'name="description"',
             'property="og:title"',
             'property="og:description"',
         ):
-            assert wanted in head, path.stem
+            assert tag in head, path.stem
 
 
 MEASURE = """(() => {
@@ -229,23 +229,23 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     """Half of the first figure lies in the upper 900 px of 1400; on a phone of 400 px nothing scrolls sideways."""
     browser.open(path.as_uri())
     browser.wait("document.readyState === 'complete'")
-    found = browser.run(MEASURE)
+    measured = browser.run(MEASURE)
     for width in (1400, 400):
         browser.resize(width, 800)
         assert browser.run("document.documentElement.scrollWidth") <= width
     for theme in ("light", "dark"):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")
         assert browser.run(FAINT) == [], theme
-    assert not found["ticks"], "literal backticks"
-    assert not found["cut"], "tables that are wider than their box, with no cue"
+    assert not measured["ticks"], "literal backticks"
+    assert not measured["cut"], "tables that are wider than their box, with no cue"
     if re.match(r"(fig|tab)\d\d_", path.stem):
-        assert found["box"]
-        assert found["first"] <= 900
+        assert measured["box"]
+        assert measured["first"] <= 900
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
 @pytest.mark.parametrize(
-    ("fragment", "said"),
+    ("fragment", "message"),
     [
         ("#section=zzz", "The address has section “zzz”: expected"),
         ("#verdict=differs&source=his", "The address has source “his”: expected author, ours."),
@@ -253,10 +253,10 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
         ("#no/such/row", "No row is called “no/such/row”."),
     ],
 )
-def test_what_the_claims_page_ignores_of_its_address_is_said(browser, fragment, said):
+def test_what_the_claims_page_ignores_of_its_address_is_said(browser, fragment, message):
     """And it shows what the rest of the address asks for, not an empty table."""
     browser.open((SITE / "notebooks" / "claims.html").as_uri() + fragment)
-    shown = browser.wait("document.querySelector('.claims-form output')?.textContent")
-    count, _, line = shown.partition(". ")
-    assert line.startswith(said)
+    output = browser.wait("document.querySelector('.claims-form output')?.textContent")
+    count, _, line = output.partition(". ")
+    assert line.startswith(message)
     assert not count.startswith("0 of")

@@ -47,11 +47,15 @@ def run(capsys, monkeypatch, tmp_path, title):
     script.write_text("".join([*parts, EXAMPLES[title]]), encoding="utf-8")
     runpy.run_path(str(script))
     printed = capsys.readouterr().out.removeprefix(printed_before)
-    shown = [re.sub(r"[][(),']", " ", text) for text in (printed, *PRINTED[title])]
-    numbers, expected = map(words, shown)
+    outputs = [re.sub(r"[][(),']", " ", text) for text in (printed, *PRINTED[title])]
+    numbers, expected = map(words, outputs)
     assert len(numbers) == len(expected)
-    for one, other in zip(numbers, expected, strict=True):
-        assert one == (pytest.approx(other, abs=0.02) if isinstance(other, float) else other)
+    for word, expected_word in zip(numbers, expected, strict=True):
+        assert word == (
+            pytest.approx(expected_word, abs=0.02)
+            if isinstance(expected_word, float)
+            else expected_word
+        )
 
 
 @pytest.mark.slow

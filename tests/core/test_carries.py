@@ -22,9 +22,9 @@ def test_classes_are_as_by_hand(n_digits):
     """Of all sums of two and of three digits, of some with more."""
     few = sums.long_sums(500, n_digits, torch.Generator().manual_seed(0))
     a, b = sums.all_sums(n_digits) if n_digits < 4 else few
-    found = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
+    patterns = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
     expected = [by_hand(x, y, n_digits) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert found == expected
+    assert patterns == expected
     if n_digits < 4:
         assert {p: carries.n_sums_in_class(p) for p in carries.patterns(n_digits)} == Counter(
             expected
@@ -67,6 +67,6 @@ def test_draw_is_uniform_over_the_class(pattern):
     assert {
         carries.patterns(n_digits)[i] for i in set(carries.classify(a, b, n_digits).tolist())
     } == {pattern}
-    seen = torch.bincount(a * 10**n_digits + b).double()
-    chi = ((seen[seen > 0] - 12) ** 2 / 12).sum() + 12 * (count - (seen > 0).sum())
+    counts = torch.bincount(a * 10**n_digits + b).double()
+    chi = ((counts[counts > 0] - 12) ** 2 / 12).sum() + 12 * (count - (counts > 0).sum())
     assert abs(chi - (count - 1)) < 5 * (2 * count) ** 0.5

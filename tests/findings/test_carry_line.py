@@ -260,9 +260,9 @@ def test_the_words_for_who_writes():
 
 @pytest.mark.slow
 def test_a_line_serves_another_column_of_the_same_network(measured):
-    for fields, other in zip(measured["late"], ("pos8", "pos7"), strict=True):
+    for fields, position in zip(measured["late"], ("pos8", "pos7"), strict=True):
         assert fields["columns"] == [
-            {"of": other, "cosine": pytest.approx(1, abs=1e-5), "up": 1, "down": 1}
+            {"of": position, "cosine": pytest.approx(1, abs=1e-5), "up": 1, "down": 1}
         ]
 
 
@@ -426,12 +426,12 @@ def test_a_line_is_taken_to_a_rotated_run():
     streams = torch.randn(100, 8, generator=generator)
     rotation = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q
     line = carry_line.unit(torch.randn(8, generator=generator))
-    other = streams @ rotation + 3
-    torch.testing.assert_close(carry_line.aligned(line, streams, other), line @ rotation)
+    rotated = streams @ rotation + 3
+    torch.testing.assert_close(carry_line.aligned(line, streams, rotated), line @ rotation)
 
 
 def test_streams_of_some_pairs_are_theirs():
     x = torch.arange(24.0).view(2, 4, 3)
-    some = Stream(x, {"embed": 2 * x}).some(torch.tensor([2, 0]))
-    assert torch.equal(some.resid_mid, x[:, [2, 0]])
-    assert torch.equal(some.parts["embed"], 2 * x[:, [2, 0]])
+    chosen_pairs = Stream(x, {"embed": 2 * x}).some(torch.tensor([2, 0]))
+    assert torch.equal(chosen_pairs.resid_mid, x[:, [2, 0]])
+    assert torch.equal(chosen_pairs.parts["embed"], 2 * x[:, [2, 0]])

@@ -84,8 +84,8 @@ def test_long_columns_look_as_the_trained_one_does():
         for query in (first, second, answer):
             torch.testing.assert_close(imposed[0, 0, query], expected)
     rows = causes.long_rows(layout, 3)
-    others = [query for query in range(layout.length) if query not in rows]
-    torch.testing.assert_close(imposed[:, :, others], pattern[:, :, others])
+    other_queries = [query for query in range(layout.length) if query not in rows]
+    torch.testing.assert_close(imposed[:, :, other_queries], pattern[:, :, other_queries])
 
 
 def test_digits_of_longer_sums_by_brute_force():

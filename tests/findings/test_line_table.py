@@ -92,7 +92,7 @@ def test_donors_are_the_runs_that_follow(monkeypatch):
     monkeypatch.setattr(
         carry_line,
         "transfer",
-        lambda model, fitted, of, line: carry_line.Transfer(of, 1.0, 1.0, 1.0),
+        lambda model, fitted, donor, line: carry_line.Transfer(donor, 1.0, 1.0, 1.0),
     )
     expected = {8: ["10", "14", "0", "2"], 0: ["2", "4", "6", "8", "10"], 12: []}
     for run, donors in expected.items():

@@ -33,8 +33,8 @@ def with_release(ledger, released) -> Path:
 def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
     rows = claims.claims()
     numbers = yaml.safe_load((shared / "paper" / "numbers.yml").read_text())
-    found = yaml.safe_load((shared / "paper" / "findings.yml").read_text())
-    listed = [row["id"] for row in numbers + found]
+    findings = yaml.safe_load((shared / "paper" / "findings.yml").read_text())
+    listed = [row["id"] for row in numbers + findings]
     assert [name for name in rows if name in listed] == listed
     assert {name.split("/")[0] for name in rows if name not in listed} == {
         "n2",
@@ -50,7 +50,7 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
             expected,
             row.get("note", ""),
         )
-    for row in found:
+    for row in findings:
         claim = rows[row["id"]]
         assert (claim.where, claim.paper) == (row["where"], None)
         assert (claim.claim, claim.measure) == (row["claim"], row["measure"])
@@ -115,11 +115,11 @@ def test_a_claim_with_bad_input_is_one_line_that_names_it(refused, data, name):
     text = (ROOT / "data" / "claims.yml").read_text()
     assert before in text
     path.write_text(text.replace(before, after, 1))
-    said = refused("claims", "--source", "ours", "--only", "data/")
-    assert said.startswith(f"{path} is damaged (")
-    assert complaint in said
+    message = refused("claims", "--source", "ours", "--only", "data/")
+    assert message.startswith(f"{path} is damaged (")
+    assert complaint in message
     if name != "no such day":
-        entry_id = said.partition("(")[2].partition(":")[0].partition(".")[0]
+        entry_id = message.partition("(")[2].partition(":")[0].partition(".")[0]
         assert entry_id in yaml_ids(text)
     with pytest.raises(BadInput, match="is damaged"):
         claims.claims()
@@ -188,18 +188,22 @@ def test_a_sample_of_the_authors_results_again(with_release, prefix):
 
 
 def test_the_authors_results_name_the_files_that_they_saw(shared, ledger):
-    there = {
+    digests = {
         p: x
         for p, x in author.checksums().items()
         if (shared / "CarryingTransformers" / p).exists()
     }
-    assert results.read("author")["weights"] == there, "run `carry claims --source author --save`"
+    assert results.read("author")["weights"] == digests, "run `carry claims --source author --save`"
 
 
-def _same(found: results.Row, stored: results.Row) -> None:
-    assert (found.id, found.paper, found.verdict) == (stored.id, stored.paper, stored.verdict)
-    assert found.value == pytest.approx(stored.value, abs=1e-3)
-    assert found.runs == pytest.approx(stored.runs, abs=1e-3)
+def _same(measured: results.Row, stored: results.Row) -> None:
+    assert (measured.id, measured.paper, measured.verdict) == (
+        stored.id,
+        stored.paper,
+        stored.verdict,
+    )
+    assert measured.value == pytest.approx(stored.value, abs=1e-3)
+    assert measured.runs == pytest.approx(stored.runs, abs=1e-3)
 
 
 def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
@@ -230,9 +234,9 @@ def test_save_without_the_weights_of_stored_rows_changes_nothing(
 ):
     monkeypatch.setattr(compute, "Ledger", lambda *_: pytest.fail("it was computed first"))
     before = contents(ledger)
-    said = refused("claims", "--source", source, "--save")
-    assert said.startswith("--save would lose rows: ")
-    assert f"delete {results.path_of(source)}" in said
+    message = refused("claims", "--source", source, "--save")
+    assert message.startswith("--save would lose rows: ")
+    assert f"delete {results.path_of(source)}" in message
     assert contents(ledger) == before
 
 

@@ -32,9 +32,9 @@ def test_what_is_asked_is_what_the_ledger_measures(main_run, few_draws):
     need = Need(frozenset([INTACT, *registry.LAST_HEADS]), dissect=True)
     selection = {MAIN: {"recipe": "quick", "runs": [7]}}
     evidence = Evidence("ours", {MAIN: need}, selection=selection, surveyed=few_sums)
-    asked = [id_ for id_ in main_run if not id_.startswith("carry/")]
-    assert len(asked) == len(compare.ENCODER) + 60
-    for id_ in asked:
+    row_ids = [id_ for id_ in main_run if not id_.startswith("carry/")]
+    assert len(row_ids) == len(compare.ENCODER) + 60
+    for id_ in row_ids:
         measurement = registry.entry(id_).measure(evidence)
         assert main_run[id_].runs == {"7": pytest.approx(measurement.runs[7], abs=1e-5)}
         if measurement.shows is not None:
@@ -62,14 +62,14 @@ def test_the_paper_and_our_six_runs_stand_beside_a_cell(main_run):
     assert (main_run[cell].paper, main_run[cell].seeds) == (row.paper, row.runs)
     frame = compare.cells(main_run.values(), "tab1/final_mlp")
     assert frame.groupby("side").run.nunique().to_dict() == {"ours": 6, "paper": 1, "yours": 1}
-    own = frame.query("side == 'yours' and carry_class == 'NC' and position == 'pos7'").iloc[0]
-    assert own.accuracy == main_run[cell].runs["7"]
-    assert own.corrected == main_run[cell.replace("accuracy", "corrected")].runs["7"]
-    assert not own.carry_in
+    cell_row = frame.query("side == 'yours' and carry_class == 'NC' and position == 'pos7'").iloc[0]
+    assert cell_row.accuracy == main_run[cell].runs["7"]
+    assert cell_row.corrected == main_run[cell.replace("accuracy", "corrected")].runs["7"]
+    assert not cell_row.carry_in
     assert frame.query("carry_class == 'C@1' and position == 'pos7'").carry_in.all()
     words = compare.table_in_words(main_run.values(), "tab1/final_mlp").loc["NC", "pos7"]
     mean_of_ours = sum(row.runs) / len(row.runs)
-    assert words == f"{own.accuracy:.2f} ({mean_of_ours:.2f}; {row.paper:.2f})"
+    assert words == f"{cell_row.accuracy:.2f} ({mean_of_ours:.2f}; {row.paper:.2f})"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def committed(monkeypatch) -> dict[str, Rows]:
     return {source: results.by_id(source) for source in SOURCES}
 
 
-def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
+def follows(row: Row, source: str, rows: Rows, author_rows: Rows) -> bool:
     """Whether today's rules give the verdict that stands in the results, from the runs that stand beside it.
 
     How much the paper's own draw adds to the author's numbers is not stored, so of those only the
@@ -56,8 +56,10 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
         return True
     shows = dict(enumerate(row.fields["shows"])) if claim.paper is None else None
     same = [len(r.runs) for r in rows.values() if ROWS[r.id].groups == ROWS[row.id].groups]
-    found = Measurement(dict(enumerate(row.runs)), row.value, shows=shows, group_size=max(same))
-    today = compute.judge(claim, source, found, theirs[row.id].runs, row.table)
+    measurement = Measurement(
+        dict(enumerate(row.runs)), row.value, shows=shows, group_size=max(same)
+    )
+    today = compute.judge(claim, source, measurement, author_rows[row.id].runs, row.table)
     return today.verdict == row.verdict and today.tolerance == pytest.approx(
         row.tolerance, abs=2e-5
     )
@@ -66,11 +68,13 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source):
-    rows, theirs = committed[source], committed["author"]
-    assert [name for name in claims.claims() if not follows(rows[name], source, rows, theirs)] == []
+    rows, author_rows = committed[source], committed["author"]
+    assert [
+        name for name in claims.claims() if not follows(rows[name], source, rows, author_rows)
+    ] == []
     row = rows["finding/staircase"]  # and one that does not would be found
     changed = replace(row, fields=row.fields | {"shows": [not x for x in row.fields["shows"]]})
-    assert not follows(changed, source, rows, theirs)
+    assert not follows(changed, source, rows, author_rows)
 
 
 def planned_epochs(source: str, group: str) -> int:
@@ -131,7 +135,7 @@ def truths(value: Any) -> list[bool]:
 
 
 def test_no_stored_table_holds_what_a_rule_decides():
-    found = []
+    decisions = []
     for file, name, values in stored_arrays():
         texts = {str(x) for x in values.ravel()} if values.dtype.kind in "OUS" else set()
         nested = [
@@ -139,17 +143,17 @@ def test_no_stored_table_holds_what_a_rule_decides():
         ]
         truth = values.dtype == bool or nested or texts & DECIDED
         if (truth and name not in FACTS) or name.endswith("shows"):
-            found.append((file, name))
-    assert found == []
+            decisions.append((file, name))
+    assert decisions == []
 
 
 def test_rows_that_can_hardly_fail_are_counted_apart(committed):
-    why = results.uninformative(committed)
-    assert {"data/sums3", "tab1/decision_head/NC/accuracy/pos9"} <= why.keys()
-    assert "tab1/final_mlp/NC/accuracy/pos9" not in why  # the final MLP can spoil the units
+    reasons = results.uninformative(committed)
+    assert {"data/sums3", "tab1/decision_head/NC/accuracy/pos9"} <= reasons.keys()
+    assert "tab1/final_mlp/NC/accuracy/pos9" not in reasons  # the final MLP can spoil the units
     name = "tab1/final_mlp/C_all_con/corrected/pos8"
     first = name.replace("corrected", "accuracy")
-    assert (name in why, first in why) == (True, False)
+    assert (name in reasons, first in reasons) == (True, False)
     for source, rows in committed.items():  # of both sources, and of every run
         row = rows[name]
         changed = rows | {name: replace(row, runs=[row.runs[0] - 0.05, *row.runs[1:]])}
@@ -205,8 +209,8 @@ def test_the_tests_of_whole_tables_follow_from_the_runs_in_their_cells(committed
     for name in names:
         ids = [claim.id for claim in claims.claims().values() if claim.table == name]
         ours = np.array([committed["ours"][cell].runs for cell in ids]).T
-        theirs = np.array([committed["author"][cell].runs for cell in ids]).T
-        test = exchangeability.compare(name, ours, theirs)
+        author_runs = np.array([committed["author"][cell].runs for cell in ids]).T
+        test = exchangeability.compare(name, ours, author_runs)
         stored = {committed["ours"][cell].table for cell in ids}
         assert len(stored) == 1
         for field, value in asdict(stored.pop()).items():

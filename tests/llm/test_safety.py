@@ -30,20 +30,20 @@ def change(path, **entries):
     path.write_text(json.dumps(json.loads(path.read_text()) | entries))
 
 
-def plant_config(where):
+def plant_config(path):
     classes = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
-    change(where / "config.json", model_type="evil", architectures=["Model"], auto_map=classes)
+    change(path / "config.json", model_type="evil", architectures=["Model"], auto_map=classes)
 
 
-def plant_tokenizer(where):
+def plant_tokenizer(path):
     names = {"AutoTokenizer": [None, "evil.Tokenizer"]}
-    change(where / "tokenizer_config.json", tokenizer_class="Tokenizer", auto_map=names)
-    change(where / "config.json", auto_map={"AutoTokenizer": [None, "evil.Tokenizer"]})
+    change(path / "tokenizer_config.json", tokenizer_class="Tokenizer", auto_map=names)
+    change(path / "config.json", auto_map={"AutoTokenizer": [None, "evil.Tokenizer"]})
 
 
-def plant_generate(where):
-    (where / "custom_generate").mkdir()
-    (where / "evil.py").rename(where / "custom_generate" / "generate.py")
+def plant_generate(path):
+    (path / "custom_generate").mkdir()
+    (path / "evil.py").rename(path / "custom_generate" / "generate.py")
 
 
 RUN = """
@@ -63,9 +63,9 @@ def test_a_folders_own_code_is_never_run(tmp_path):
     """Nor with `y` on standard input, by which `transformers` lets itself be told to run it."""
     mark, plants = tmp_path / "pwned", (plant_config, plant_tokenizer, plant_generate)
     for plant in plants:
-        where = folder(tmp_path / plant.__name__)
-        (where / "evil.py").write_text(EVIL.format(mark=str(mark)))
-        plant(where)
+        model_folder = folder(tmp_path / plant.__name__)
+        (model_folder / "evil.py").write_text(EVIL.format(mark=str(mark)))
+        plant(model_folder)
     command = [
         sys.executable,
         "-c",
@@ -135,11 +135,11 @@ def test_everything_else_works_without_transformers_and_the_missing_extra_is_one
 
 
 def test_a_pickle_among_the_weights_is_not_run(tmp_path):
-    where, mark = folder(tmp_path / "model"), tmp_path / "pwned"
-    (where / "model.safetensors").unlink()
-    (where / "pytorch_model.bin").write_bytes(
+    model_folder, mark = folder(tmp_path / "model"), tmp_path / "pwned"
+    (model_folder / "model.safetensors").unlink()
+    (model_folder / "pytorch_model.bin").write_bytes(
         b"cpathlib\nPath.touch\n(cpathlib\nPath\n(V" + str(mark).encode() + b"\ntRtR."
     )
     with pytest.raises(BadInput, match="can be read"):
-        inspect_model(str(where), prompts.TEMPLATES["bare"]).load()
+        inspect_model(str(model_folder), prompts.TEMPLATES["bare"]).load()
     assert not mark.exists()

@@ -215,15 +215,17 @@ def test_logits_are_the_references(reference):
             assert distance({"": logits}, {"": expected}) < 0.005
 
 
-@pytest.mark.parametrize(("compiler", "lacks", "told"), [FAILS, LACKS, NO_COMMAND, BLANK])
-def test_where_it_cannot_be_built_one_line_says_why(compiler, lacks, told, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("compiler", "lacks", "message"), [FAILS, LACKS, NO_COMMAND, BLANK])
+def test_where_it_cannot_be_built_one_line_says_why(
+    compiler, lacks, message, tmp_path, monkeypatch
+):
     monkeypatch.setattr(fused, "cpu_info", lambda entry: " ".join(fused.INSTRUCTIONS - {lacks}))
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(BadInput, match=f"{re.escape(told)}.*such as bf16"):
+    with pytest.raises(BadInput, match=f"{re.escape(message)}.*such as bf16"):
         Trainer(Group("x", ModelConfig(), fraction=0.002), QUICK, [0], precision="fused")
-    assert told in fused.why_not()
+    assert message in fused.why_not()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
