@@ -37,7 +37,8 @@ def test_a_cache_has_what_the_hook_has_left(config, model):
 
 
 def test_a_hook_for_some_points_is_called_at_these_alone():
-    model, tokens = random_model(), tokens_of(158, 265)
+    config = ModelConfig()
+    model, tokens = random_model(config), tokens_of(config)
     called_at = []
 
     def double(name, x):
