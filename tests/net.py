@@ -1,11 +1,11 @@
-"""A net under refactorings: compare what the code computes now with the golden files in `tests/golden/`.
+"""A net under refactorings: compare today's numbers with the golden files in `tests/golden/`.
 
 `make net` runs it. Pytest does not collect it, since half of the rows need the author's release. By
 hand:
 
-    .venv/bin/python -m tests.net                        # everything, in about two minutes on one core
-    .venv/bin/python -m tests.net ours --only tab1/      # the rows of one source whose ids start with tab1/
-    .venv/bin/python -m tests.net author --write         # write the golden file anew
+    .venv/bin/python -m tests.net                    # everything, in two minutes on one core
+    .venv/bin/python -m tests.net ours --only tab1/  # one source's rows with ids from tab1/ on
+    .venv/bin/python -m tests.net author --write     # write the golden file anew
 
 The rows of the ledger are computed on few sums and one run per group. Two rows are equal if their
 verdicts are, and their values within 5e-4 (of 1, or of the value where that is larger). The
@@ -132,7 +132,7 @@ def unpacked(packed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.nd
 
 
 def fingerprint(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Describe a run by few numbers: of each tensor its shape, norm, and projections, in units of the norm."""
+    """Describe a run by few numbers: each tensor's shape, norm and projections in its units."""
     described = {}
     for name, tensor in tensors.items():
         norm = float(np.linalg.norm(tensor))
@@ -149,7 +149,7 @@ def fingerprint(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) ->
 
 
 def close(actual: Any, expected: Any) -> bool:
-    """Compare two values as JSON has them: numbers within `CLOSE`, None as NaN, everything else exactly."""
+    """Compare two values of JSON: numbers within `CLOSE`, None as NaN, all else exactly."""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         return actual.keys() == expected.keys() and all(
             close(actual[name], expected[name]) for name in actual
@@ -176,7 +176,8 @@ def check(part: str, only: str, write: bool) -> bool:
     path, start = GOLDEN / f"{part}.json", time.perf_counter()
     if part == "author" and not (author_dir() / "sources.json").exists():
         print(
-            "author: the release is not imported (`carry import-author`), so its rows are not compared."
+            "author: the release is not imported (`carry import-author`), "
+            "so its rows are not compared."
         )
         return True
     if part == "playground":

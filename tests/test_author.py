@@ -258,7 +258,7 @@ def test_histories_of_six_to_ten_lists(n_lists: int) -> None:
 
 
 def test_a_history_in_two_files_is_one() -> None:
-    """501 epochs, then the last 500 of a thousand; without the first file nothing is known of the start."""
+    """Merge 501 epochs and the last 500 of a thousand; without the first file no start is known."""
     before, after = (
         {"train_loss": np.arange(start, end, dtype=np.float32)}
         for start, end in ((0, 501), (500, 1000))

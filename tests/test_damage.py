@@ -1,4 +1,4 @@
-"""Files that are damaged or hostile, or contradict themselves: each type has a reader, which refuses in one line."""
+"""Damaged, hostile or contradictory files: each type's reader refuses them in one line."""
 
 import ast
 import errno

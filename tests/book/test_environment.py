@@ -117,5 +117,6 @@ def test_a_missing_extra_is_one_line():
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    message = "`carry` needs the package click, which is not installed: pip install 'carry-core[paper]'.\n"
+    remedy = "pip install 'carry-core[paper]'."
+    message = f"`carry` needs the package click, which is not installed: {remedy}\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)

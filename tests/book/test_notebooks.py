@@ -1,4 +1,4 @@
-"""Every notebook is a page: it has its outputs, its parameters, texts for its images, and refuses bad input at once."""
+"""Every notebook has outputs, parameters and texts for its images, and refuses bad input."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def test_a_parameter_of_the_wrong_kind_is_one_line():
 
 
 def try_wrong_kinds() -> None:
-    """Refuse each parameter in the second cell, or in the third where its range depends on curves."""
+    """Refuse each parameter in the second cell, or in the third if its range depends on curves."""
     for path in NOTEBOOKS:
         values = parameters(path)
         for name in [name for name in values if not name.startswith("__")]:
@@ -153,7 +153,7 @@ def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
 
 
 def families(name: str) -> list[str]:
-    """An id, and of a table's cell what is before its slashes: a page may show a table by its name."""
+    """Return an id, or for a cell the part before its slashes: a page may name a whole table."""
     parts = name.split("/")
     return (
         ["/".join(parts[:n]) for n in range(2, len(parts))] + [name]
@@ -163,7 +163,7 @@ def families(name: str) -> list[str]:
 
 
 def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
-    """But for facts that need no weights, and rows of 7B models, which the recordings' pages write."""
+    """Facts that need no weights are left out, and rows of 7B models, which recordings write."""
     tables = ["".join(output.data.get("text/html", "")) for output in outputs(notebook)]
     page_text = "\n".join([*(cell.source for cell in code(notebook)), *tables])
     claim_ids = [claim.id for claim in claims.claims().values() if claim.notebook == notebook.stem]

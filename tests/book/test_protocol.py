@@ -1,4 +1,4 @@
-"""The page that says when each rule was made agrees with itself, and its commits with the history."""
+"""The page of rules agrees with itself, and its commits agree with the history."""
 
 import re
 import subprocess

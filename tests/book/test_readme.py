@@ -1,4 +1,4 @@
-"""What the README and the pages of prose say can be done can be done, and their numbers are the code's."""
+"""The README and the pages of prose name what exists, and their numbers are the code's."""
 
 import ast
 import re
@@ -123,7 +123,7 @@ def test_what_it_names_exists():
 
 
 def skip_reasons() -> list[tuple[str, list[str]]]:
-    """The file of each call that skips a test, and the texts of its reason that are written out there."""
+    """Return the file of each call that skips a test, and the literal texts of its reason."""
     reasons = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""The built site: it loads nothing from elsewhere, its links lead somewhere, and a browser shows results first."""
+"""The built site loads nothing from elsewhere, its links work, and a page shows results first."""
 
 import re
 from functools import cache
@@ -25,7 +25,7 @@ LINK_NOT_LOADED = {"author", "canonical", "index", "license", "next", "prev", "s
 
 
 class Page(HTMLParser):
-    """One page's addresses that a browser loads by itself, its links, anchors, style sheets and scripts."""
+    """One page's addresses that a browser loads by itself, its links, anchors, CSS and scripts."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -86,7 +86,7 @@ def in_css(css: str) -> list[str]:
 
 
 def missing(path: Path, address: str) -> bool:
-    """Whether an address of a page leads to no file of the site, or to an anchor that its page has not."""
+    """Return True if an address leads to no file of the site, or to an anchor that is missing."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc:
         return False
@@ -177,16 +177,23 @@ def test_pages_are_light_and_say_what_they_are_about():
 MEASURE = """(() => {
   const article = document.querySelector("article");
   const seen = (x) => x.checkVisibility() && x.getBoundingClientRect().height > 40;
-  const middle = (x) => x && x.getBoundingClientRect().top + scrollY + x.getBoundingClientRect().height / 2;
-  const shown = [...article.querySelectorAll("figure img, figure svg, .cell_output img, .cell_output svg, table")];
+  const middle = (x) => {
+    if (!x) return x;
+    const box = x.getBoundingClientRect();
+    return box.top + scrollY + box.height / 2;
+  };
+  const figures = "figure img, figure svg, .cell_output img, .cell_output svg, table";
+  const shown = [...article.querySelectorAll(figures)];
   const words = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
   const ticks = [];
   while (words.nextNode()) {
     const node = words.currentNode;
-    if (node.data.includes("`") && !node.parentElement.closest("code, pre, script, style")) ticks.push(node.data);
+    const isCode = node.parentElement.closest("code, pre, script, style");
+    if (node.data.includes("`") && !isCode) ticks.push(node.data);
   }
   const cut = [...article.querySelectorAll("table")].filter((table) => {
-    const outer = table.parentElement.closest(".table-scroll, .pst-scrollable-table-container, div");
+    const boxes = ".table-scroll, .pst-scrollable-table-container, div";
+    const outer = table.parentElement.closest(boxes);
     const cue = outer.matches(".table-scroll") && outer.tabIndex === 0;
     return seen(table) && table.scrollWidth > outer.clientWidth + 1 && !cue;
   });
@@ -205,7 +212,8 @@ FAINT = """(() => {
   const parts = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
   const ground = parts(getComputedStyle(document.body).backgroundColor);
   const linear = (x) => (x <= 0.04045 * 255 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
-  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
+  const luminance = ([r, g, b]) =>
+    0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
   const contrast = (colour, opacity) => {
     const [r, g, b, alpha = 1] = parts(colour);
     const seen = [r, g, b].map((x, i) => ground[i] + alpha * opacity * (x - ground[i]));
@@ -213,7 +221,8 @@ FAINT = """(() => {
   };
   const faint = (shape) => {
     const { stroke, strokeOpacity, fill, fillOpacity, opacity } = getComputedStyle(shape);
-    const looks = [[stroke, strokeOpacity], [fill, fillOpacity]].filter(([colour]) => colour.startsWith("rgb"));
+    const paints = [[stroke, strokeOpacity], [fill, fillOpacity]];
+    const looks = paints.filter(([colour]) => colour.startsWith("rgb"));
     const best = Math.max(...looks.map(([colour, own]) => contrast(colour, own * opacity)));
     return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
   };
@@ -226,7 +235,7 @@ FAINT = """(() => {
 @pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
-    """Half of the first figure lies in the upper 900 px of 1400; on a phone of 400 px nothing scrolls sideways."""
+    """The first figure is in the upper 900 of 1400 px; a phone of 400 px scrolls down only."""
     browser.open(path.as_uri())
     browser.wait("document.readyState === 'complete'")
     measured = browser.run(MEASURE)

@@ -1,4 +1,4 @@
-"""What is stale is told by contents, and the comparison of executed notebooks sees numbers."""
+"""Contents decide which pages are stale, and the comparison of executed notebooks sees numbers."""
 
 import os
 import subprocess
@@ -154,7 +154,7 @@ def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(t
 
 @pytest.mark.slow
 def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
-    """In a folder of links to this checkout with a `_build` of its own, locked as a kill leaves it."""
+    """The folder has links to this checkout and a `_build` of its own, locked as by a kill."""
     for path in ROOT.iterdir():
         if path.name != "_build":
             (tmp_path / path.name).symlink_to(path)

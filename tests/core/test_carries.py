@@ -19,7 +19,7 @@ def by_hand(a: int, b: int, n_digits: int) -> str:
 
 @pytest.mark.parametrize("n_digits", [2, pytest.param(3, marks=pytest.mark.slow, id="3"), 4, 6])
 def test_classes_are_as_by_hand(n_digits):
-    """Of all sums of two and of three digits, of some with more."""
+    """All sums of two and of three digits are classified, and some that have more."""
     few = sums.long_sums(500, n_digits, torch.Generator().manual_seed(0))
     a, b = sums.all_sums(n_digits) if n_digits < 4 else few
     patterns = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
@@ -61,7 +61,7 @@ def test_carry_arrives_where_the_answer_differs_from_the_digit_sum():
 
 @pytest.mark.parametrize("pattern", carries.patterns(3)[::2])
 def test_draw_is_uniform_over_the_class(pattern):
-    """Chi-square against the enumerated class: twelve draws a sum on average, five standard deviations allowed."""
+    """Chi-square against the enumerated class: 12 draws a sum on average, 5 standard deviations."""
     n_digits, count = len(pattern), carries.n_sums_in_class(pattern)
     a, b = carries.sample_class(pattern, 12 * count, torch.Generator().manual_seed(0))
     assert {

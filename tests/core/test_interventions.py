@@ -1,4 +1,4 @@
-"""Ablation, mean ablation and patching against brute force; passes with a shared prefix against separate ones."""
+"""Ablation, mean ablation and patching by brute force; the shared prefix against whole passes."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | Non
 
 
 def by_hand(model, tokens, intervention, value):
-    """Logits of a full pass in which each named part is overwritten; `value(name, x)` says with what."""
+    """Logits of a full pass in which `value(name, x)` overwrites each named part."""
 
     def hook(name, x):
         layer, _, point = name.removeprefix("blocks.").partition(".")

@@ -1,4 +1,4 @@
-"""Measurements against brute force on two digits, where every sum can be gone through one by one."""
+"""Measurements against brute force on two digits, where all sums can be enumerated."""
 
 import math
 from dataclasses import replace
@@ -280,7 +280,7 @@ def digit_of_clean(model, clean):
 
 
 def overwritten(model, tokens, cache, row):
-    """Logits of the corrupted sums with one part of the clean ones' cache, by a hook written by hand."""
+    """Logits of the corrupted sums with one part of the clean cache, by a hook written by hand."""
     points = {"heads": "attn.z", "q": "attn.q", "k": "attn.k", "v": "attn.v"}
     points |= {"patterns": "attn.pattern", "neurons": "mlp.post", "mlps": "mlp_out"}
     points |= {"skips": "attn.skip", "resid": "resid_pre", "hook_resid_mid": "resid_mid"}

@@ -84,7 +84,7 @@ def test_every_point_is_what_it_says_it_is(config, model):
 
 
 def test_every_point_matters_and_only_from_its_position_on(config, model):
-    """Adding to one position of a point moves the logits; in the decoder never at an earlier position."""
+    """A change at one position moves the logits; in the decoder never at an earlier position."""
     tokens = tokens_of(config)
     plain, position = model(tokens), 4
     for name in config.hook_names:

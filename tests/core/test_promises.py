@@ -1,4 +1,4 @@
-"""What the core promises to those who use it as a library: correct numbers, or one line of `BadInput`.
+"""The core's promises to those who use it as a library: correct numbers, or one clear line.
 
 A model is an ordinary `nn.Module`; numbers do not depend on the integer type of a sum, on the
 positions that a hook was made for, or on how a model was changed before it was measured.
@@ -303,7 +303,7 @@ def made_for(model, read, kind, positions):
 @pytest.mark.parametrize("kind", [Ablation, MeanAblation, Patch])
 @pytest.mark.parametrize("positions", [None, (5,), (2, 6)])
 def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions):
-    """Made for some positions, run at others: the rows of a full pass, or an error if values are missing."""
+    """A hook made for other positions gives the rows of a full pass, or an error."""
     tokens = tokens_of(SMALL)
     reads = [None, [5], [-1], [6, 5], [6, 5, 4, 3, 2, 1, 0]]
     full = small(tokens, made_for(small, None, kind, positions))

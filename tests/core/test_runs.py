@@ -81,7 +81,7 @@ def test_snapshots_are_read_when_they_are_asked_for(two):
 
 
 def test_which_runs_lead(data):
-    """Most of the runs 0 to 5, then most epochs, then `paper`; recipes and lengths are never mixed."""
+    """Most of the runs 0 to 5 lead, then most epochs, then `paper`; recipes are never mixed."""
     publish("quick", 60, [0, 1, 2, 6, 7])
     publish("paper", 1000, [0])
 
@@ -248,7 +248,8 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
         )
         assert {"device", "precision", "torch", "numpy", "commit", "seconds"} <= record.keys()
         with safe_open(path, "pt") as file:
-            assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118
+            names = list(file.keys())
+            assert {file.get_slice(name).get_dtype() for name in names} == {"F16"}
         with np.load(path.with_suffix(".npz")) as curves:
             assert curves["train_whole"].shape == (record["epochs"],)
             tested = curves["epochs"] if "epochs" in curves else np.arange(1, record["epochs"] + 1)

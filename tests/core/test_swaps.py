@@ -77,7 +77,7 @@ def test_swaps_of_some_neurons_change_some_answers():
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_swaps_in_a_changed_model_are_those_of_the_changed_model(change):
-    """A hook of PyTorch, a replaced method, a wrapper, a subclass …: all that `is_plain` notices."""
+    """Hooks of PyTorch, replaced methods, wrappers, subclasses: all that `is_plain` notices."""
     model = random_model(SMALL, 3, noise=0.5)
     pairs = pairs_for(SMALL, "carry_in", 0, 100)
     before = swaps_between(model, pairs)

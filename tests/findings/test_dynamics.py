@@ -1,4 +1,4 @@
-"""Learning curves with planted transitions, kinks and correlations; the findings about them on planted runs."""
+"""Findings about learning curves with planted transitions, kinks and correlations."""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ EPOCH = np.arange(1, EPOCHS + 1)
 def one_layer(
     first: int = 100, last: int = 200, rise: int = 101, turn: int = 101
 ) -> dict[str, np.ndarray]:
-    """The history of two runs, the second the first one's mirror image in its heads and 50 epochs shorter."""
+    """The history of two runs; the second mirrors the first's heads, 50 epochs shorter."""
     units = np.where(rise <= EPOCH, 0.9, 0.1 + EPOCH / 10_000)
     pattern = np.zeros((EPOCHS, 2, 10, 10))
     for head, since in enumerate((first, last)):
@@ -163,7 +163,10 @@ def test_a_correlation_that_only_rises_has_no_start():
 
 
 def dips(epoch: int) -> dict[str, np.ndarray]:
-    """Two runs with a kink at 60, more and more like a model that cannot carry; the correlation falls until `at`."""
+    """Two runs with a kink at 60 that come to resemble a model that cannot carry.
+
+    The correlation falls until `epoch`.
+    """
     expected, chaos = heads.no_carry_reference(), np.random.default_rng(0).random((2, 5, 3))
     share = (
         0.5 - 0.4 * (np.minimum(epoch, EPOCH) / epoch) + 0.5 * np.clip((EPOCH - epoch) / 200, 0, 1)

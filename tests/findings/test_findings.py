@@ -61,7 +61,7 @@ WITH_CURVES = (MAIN, N1, N1_W0, N1_W1, S01, PAD6, PRIMED)
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
+    """Small random runs under the names of the real groups, few sums, curves for one layer."""
     with pytest.MonkeyPatch.context() as patch:
         data = tmp_path_factory.mktemp("data")
         patch.setenv("CARRY_DATA", str(data))

@@ -1,4 +1,4 @@
-"""Principal axes, what is apart on them, digits in order and pentagons, against brute force and planted."""
+"""Principal axes, separations, digits in order and pentagons: by brute force and planted."""
 
 import math
 
@@ -165,7 +165,7 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
 def planted(
     monkeypatch: pytest.MonkeyPatch, strength: float
 ) -> tuple[Fields, torch.Tensor, torch.Tensor]:
-    """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry-in."""
+    """A model whose stream at position 8 has the digit sum's pentagon and a carry axis."""
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
     a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
     wires = adder.schoolbook(a, b)

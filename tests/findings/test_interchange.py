@@ -1,4 +1,4 @@
-"""Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
+"""Interchange interventions, by brute force and on networks whose algorithm was made by hand."""
 
 import json
 
@@ -69,7 +69,7 @@ class Nothing(nn.Module):
 
 
 def attend(block, head, keys, read, write):
-    """Let a head look at `keys[query]` alike, and write there what `read`, a matrix, makes of the stream."""
+    """Let a head attend equally to `keys[query]`, and write what the matrix `read` makes of it."""
     rows = slice(16 * head, 16 * head + 16)
     score = torch.zeros(16, 32)
     for query in range(10):
@@ -81,7 +81,10 @@ def attend(block, head, keys, read, write):
 
 
 def hand_made(decider):
-    """A network that adds digits in its first layer, and decides in `first`, in `last`, or twice, in `both` heads."""
+    """A network that adds digits in its first layer; a head of layer `first` or `last` decides.
+
+    With `both` it decides twice, in both heads of the last layer.
+    """
     model = Transformer(ModelConfig(d_model=32, d_ff=12)).requires_grad_(requires_grad=False)
     for parameter in model.parameters():
         parameter.zero_()
@@ -300,7 +303,7 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
 
 
 def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
-    """Nothing is computed for fewer pairs, nor without a run that is stored; nor are such maps saved."""
+    """Maps of fewer pairs, or without a run that is stored, are neither computed nor saved."""
     name = "n2_s0.3_w0.2"
     cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(control=False, right=1.0)
     both = pd.concat([cells.assign(run=0), cells.assign(run=3)])
@@ -329,7 +332,7 @@ def test_a_group_that_cannot_be_swapped_is_refused(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["ours", "author"])
 def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
-    """The mean over answer digits and both directions; the first part that moves the digit in 0.8 of the pairs."""
+    """The mean over digits and directions; the first part that moves the digit in 0.8 of pairs."""
     paths = sorted((ROOT / "data/results/interchange" / source).glob("*.csv.gz"))
     assert len(paths) >= 7
     for path in paths:

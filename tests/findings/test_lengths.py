@@ -73,7 +73,10 @@ def test_attention_ahead_by_hand():
 
 
 def test_the_two_kinds_of_staircase_by_hand():
-    """The digits' staircase is planted in head 0:1, that of the answer rows in 0:0 and, but for position 0, in 1:1."""
+    """The digits' staircase is planted in head 0:1.
+
+    That of the answer rows is in 0:0 and, but for position 0, in 1:1.
+    """
     layout = Layout(4)
     pattern = torch.zeros(2, 2, layout.length, layout.length)
     digits, rows = pattern.clone(), pattern.clone()
@@ -221,7 +224,7 @@ class Tenfold(runs.StoredWeights):
 
 def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(tiny):
     def stack(numbers: tuple[int, ...], factor: float) -> runs.Runs:
-        """Run r has all its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
+        """Run r has its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
         scale = factor * (torch.tensor(numbers) + 1)
         state = tiny.state_dict()
         weights = {
@@ -245,7 +248,7 @@ def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(
 
 @pytest.fixture
 def planted(data, monkeypatch):
-    """Small random runs of the padded groups, by any recipe, with learning curves that are planted."""
+    """Small random runs of the padded groups, by any recipe, with planted learning curves."""
 
     def plant(recipe: str, whole: dict[str, list[float]]) -> Evidence:
         for name in (PAD6, PRIMED, FINETUNED):

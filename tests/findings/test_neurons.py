@@ -1,4 +1,4 @@
-"""Neurons of the last MLP: activity and boards against brute force, the carry axis on planted weights."""
+"""Neurons of the last MLP: activity and boards by brute force, the carry axis planted."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
 
 
 def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
-    """Input weights of the last MLP along one direction: neuron i looks for it `towards[i]` strongly."""
+    """Input weights of the last MLP along one direction, in neuron i of strength `towards[i]`."""
     a, b = sums.all_sums(2)
     up, name = noisy.blocks[1].up, "blocks.1.resid_mid"
     x = noisy.blocks[1].norm(

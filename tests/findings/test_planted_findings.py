@@ -1,4 +1,4 @@
-"""Findings on planted surveys, streams and attention: the value of each run, and whether it shows what is claimed."""
+"""Findings on planted surveys, streams and attention: each run's value, and if it shows it."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -28,7 +28,11 @@ MLP = Ablation(mlps={1})
 def cells(
     carry: float, right: float, off: float | None = None, whole: float = 0.0, n_digits: int = 3
 ) -> ClassAccuracies:
-    """So many digits right where a one arrives, the rest one too small; elsewhere so many right, so many one off."""
+    """Accuracies with so many digits correct with a carry-in (`carry`) and without (`right`).
+
+    All others with a carry-in are one too small. Without one, a share of `off` is one too large,
+    or all others.
+    """
     carry_in = carries.carry_in(n_digits)
     off = 1 - right if off is None else off
     accuracy, corrected = (
@@ -221,7 +225,7 @@ def test_of_three_layers_no_single_head_matters(surveyed):
 
 
 def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
-    """App. C: without layer 1's attention and a head of layer 2 a one is always added, whichever head it is."""
+    """Without layer 1's attention and a head of layer 2 a carry is always added (App. C)."""
     idle, shows = cells(1.0, 0.99, 0.01, whole=0.97), cells(1.0, 0.4, 0.6, whole=0.3)
     wrong_carry, otherwise_wrong = cells(0.9, 0.4, 0.6, whole=0.3), cells(1.0, 0.4, 0.5, whole=0.3)
     pairs = [
@@ -324,7 +328,7 @@ def streaming(
     models: list[Transformer],
     plant: Callable[[int, str, Ablation, torch.Tensor, torch.Tensor], Mapping[int, torch.Tensor]],
 ) -> None:
-    """Noise, and on it at each position what `plant(run, site, ablation, a, b)` says, along the first coordinates."""
+    """Noise, plus `plant(run, site, ablation, a, b)` along each position's first coordinates."""
     number = {id(model): run for run, model in enumerate(models)}
 
     def streams(

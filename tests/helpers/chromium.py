@@ -1,4 +1,4 @@
-"""A headless Chromium that tests drive by its debugging pipe: no driver and no network is needed."""
+"""A headless Chromium that tests drive by its debugging pipe, without driver or network."""
 
 import json
 import os

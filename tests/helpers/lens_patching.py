@@ -35,7 +35,7 @@ AT_ALL_POSITIONS = {
 
 
 def assert_helpers_agree(model: Transformer, lens_model: Any, count: int, atol: float) -> None:
-    """Their helpers, on a model of theirs, give what ours gives: the mean probability of a digit."""
+    """Assert that their helpers on their model give ours: the mean probability of a digit."""
     patching = import_module("transformer_lens.patching")
     layout = model.config.layout
     generator = torch.Generator().manual_seed(0)

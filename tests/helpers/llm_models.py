@@ -1,4 +1,4 @@
-"""Tiny random language models and tokenizers that write numbers in several ways, for the tests of `carry_paper.llm`."""
+"""Tiny random language models and tokenizers that write numbers in several ways."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ledger: what it holds, what it refuses, and whether the committed results are those of these weights."""
+"""The ledger's rows, its refusals, and the committed results against these weights."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
 
 
 def test_every_claim_is_as_claims_are(ledger):
-    """Numbers have rules, findings quantifiers; a number has a title unless it is the cell of a table."""
+    """Numbers have rules, findings quantifiers; a number outside of tables has a title."""
     pages = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     for claim in claims.claims().values():
         about_number = claim.paper is not None
@@ -180,7 +180,7 @@ def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_
     "prefix", ["data/", "n2/squashing", "pad6_primed/", "finding/transition", "tab2/", "llm/"]
 )
 def test_a_sample_of_the_authors_results_again(with_release, prefix):
-    """What the weights give today is what stands in the file: neither a value nor a verdict has moved."""
+    """The weights give today the values and verdicts of the file."""
     stored = {row.id: row for row in results.read("author")["rows"]}
     for row in compute.Ledger("author", prefix).rows():
         _same(row, stored[row.id])
@@ -241,7 +241,7 @@ def test_save_without_the_weights_of_stored_rows_changes_nothing(
 
 
 def test_rows_that_would_become_not_run_are_not_saved(ledger):
-    """Of weights that are all there, too: a survey of a language model may be missing."""
+    """All weights may be there, and yet a survey of a language model be missing."""
     rows = results.read("author")["rows"]
     lost = [
         replace(row, verdict="not run", detail="It is gone.") if row.id == "data/sums3" else row

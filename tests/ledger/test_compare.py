@@ -1,4 +1,4 @@
-"""The paper's questions asked of any runs: the ledger's own measures, and where a run lies among ours."""
+"""The paper's questions asked of any runs: the ledger's measures, and a run's place among ours."""
 
 import json
 from dataclasses import asdict
@@ -93,7 +93,7 @@ def test_percentiles_count_ties_half(value, percentile):
     ],
 )
 def test_any_shape_of_model_can_be_asked(data, few_draws, name):
-    """Even of random weights; ours come from the repository, since there are none in this data folder."""
+    """Random weights are compared too; ours come from the repository, not from this data folder."""
     group = groups.find(name)
     save_random(group, (2,), "quick", 9)
     answers = compare.ask(compare.subject(name), pairs=8, surveyed=few_sums)

@@ -1,4 +1,4 @@
-"""How a ledger judges a measurement: on runs by the paper's protocol, and beside its whole table."""
+"""The ledger judges a measurement on runs by the paper's protocol, and beside its whole table."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The test of a whole table, against counts made by hand and against runs whose distribution is known."""
+"""The test of a whole table, against counts made by hand and runs of known distribution."""
 
 import math
 from itertools import combinations

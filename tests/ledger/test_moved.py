@@ -1,4 +1,4 @@
-"""`carry claims --against`: rows that moved since an earlier result, and what it refuses to compare with."""
+"""`carry claims --against`: the rows that moved since an earlier result, and its refusals."""
 
 import json
 from dataclasses import asdict

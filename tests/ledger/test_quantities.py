@@ -22,7 +22,7 @@ from tests.helpers.trainings import save_random
 
 @pytest.fixture
 def published(data, monkeypatch) -> None:
-    """A group of three small random two-digit runs, in place of a real one, as ours and as the author's."""
+    """Three small random two-digit runs in place of a real group, ours and the author's."""
     group = Group("small", ModelConfig(width=2, d_model=16, d_ff=12), n_digits=2)
     monkeypatch.setitem(groups.GROUPS, "small", group)
     for source in ("ours", "author"):

@@ -1,4 +1,4 @@
-"""The table of rows: it has those of `claims.yml`, and each function takes what its signature names."""
+"""The table of rows has the ids of `claims.yml`, and functions take what they name."""
 
 import math
 import re

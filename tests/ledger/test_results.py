@@ -1,4 +1,4 @@
-"""The committed results: each verdict follows from the runs beside it, and moves only if the weights do.
+"""The committed results: verdicts follow from the runs beside them, and move with the weights.
 
 `author.json` and `ours.json` are the ledger's output: that a run shows a finding, and the verdict,
 stand in them with what they were judged by, and are judged anew here. Every other file holds what
@@ -35,7 +35,7 @@ def committed(monkeypatch) -> dict[str, Rows]:
 
 
 def follows(row: Row, source: str, rows: Rows, author_rows: Rows) -> bool:
-    """Whether today's rules give the verdict that stands in the results, from the runs that stand beside it.
+    """Return True if today's rules give a stored verdict, from the runs that are stored beside it.
 
     How much the paper's own draw adds to the author's numbers is not stored, so of those only the
     rest is judged anew.
@@ -127,7 +127,7 @@ def stored_arrays() -> Iterator[tuple[str, str, np.ndarray]]:
 
 
 def truths(value: Any) -> list[bool]:
-    """What is true or false in nested data."""
+    """Yield the booleans of nested data."""
     if isinstance(value, dict | list):
         parts = value.values() if isinstance(value, dict) else value
         return [truth for part in parts for truth in truths(part)]

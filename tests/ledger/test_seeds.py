@@ -1,4 +1,4 @@
-"""Many seeds: planted tables whose shares, intervals and exact tests are known; what the command writes."""
+"""Tables of many seeds, planted with known shares, intervals and tests; and the command."""
 
 import gzip
 from dataclasses import replace

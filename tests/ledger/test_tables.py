@@ -1,4 +1,4 @@
-"""Tables 1, 4 and 5 and the numbers around them, from the author's released weights (Sec. 4, App. C.4 and D)."""
+"""Tables 1, 4 and 5 from the author's released weights (Sec. 4, App. C.4 and D)."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ N_EXAMPLES = 3000
 
 @pytest.fixture(scope="module")
 def layers(released) -> dict[str, list[SimpleNamespace]]:
-    """The parts of the last layer, by table and run; neurons are chosen on other sums than they are judged by."""
+    """The last layer's parts by table and run; other sums choose neurons than judge them."""
     measured_sums, choosing_sums = (measure.sample(N_EXAMPLES, 3, seed) for seed in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CARRY_AUTHOR", str(released[0]))
@@ -72,7 +72,7 @@ TABLES = {
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_is_as_it_is_printed(layers, table):
-    """To the printed rounding plus five standard errors of drawing 3,000 sums a class, and of choosing neurons."""
+    """Rounding, plus five standard errors of 3,000 sums a class and of choosing neurons."""
     tables = [getattr(layer, TABLES[table]) for layer in layers[table.split("/")[0]]]
     printed = {
         kind: torch.tensor(printed_cells(table)[kind]).view(5, 3)

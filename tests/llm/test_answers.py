@@ -1,4 +1,4 @@
-"""Prompts, answers and mistakes, and where digits stand among tokens; each against the naive way."""
+"""Prompts, answers, mistakes and the tokens of digits, each against the naive way."""
 
 import pytest
 import torch

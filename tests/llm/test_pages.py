@@ -1,4 +1,4 @@
-"""The pages' language model: which one, its streams by planted geometry, and what the plots draw."""
+"""The pages' language model: its streams by planted geometry, and the data of the plots."""
 
 import re
 import socket
@@ -19,7 +19,7 @@ N = 400
 
 @pytest.fixture
 def planted() -> survey.Survey:
-    """The leading axis is the carry after the attention of layer 1, the digit after its MLP, and noise elsewhere."""
+    """The leading axis is the carry after attention 1, the digit after MLP 1, noise elsewhere."""
     pairs = prompts.draw(N)
     generator = torch.Generator().manual_seed(0)
     points = 0.1 * torch.randn(3, 2, 5, N, 6, generator=generator)

@@ -1,4 +1,4 @@
-"""Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
+"""Surveys of tiny models: against the naive way, stopped and resumed, and refused."""
 
 import re
 from itertools import product
@@ -50,7 +50,7 @@ def plain_survey(surveyor):
 
 
 def naive(model, tokenizer):
-    """Each prompt by itself, in whole passes: replies, wins, attention from marked to marked, stream after each MLP."""
+    """Replies, wins, attention between marked tokens and streams, by a whole pass a prompt."""
     n, replies, maps, streams = BARE.tokens, [], [], []
     wins = torch.zeros(4 + n, 3, 4, dtype=torch.int64)
     for a, b in prompts.draw(20).tolist():

@@ -1,4 +1,4 @@
-"""The claims page: what it says is what the ledger and its results have, in HTML that reads without a script."""
+"""The claims page agrees with the ledger and its results, in HTML that needs no script."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_every_row_has_words_of_its_own():
     assert [title for title, count in titles.items() if count > 1] == []
 
 
-def test_a_row_that_the_results_do_not_know_or_whose_number_was_corrected_is_not_run(ledger):  # noqa: F811
+def test_a_row_without_results_or_with_a_corrected_number_is_not_run(ledger):  # noqa: F811
     results, claims_file = ledger / "results" / "ours.json", ledger / "claims.yml"
     stored = json.loads(results.read_text())
     results.write_text(
@@ -102,7 +102,7 @@ def shown(text: str) -> str:
 
 
 def test_a_row_says_nothing_twice(committed):
-    """Its detail without what its cells say, and each quantity named once with the values of all runs."""
+    """Its detail leaves out the cells' words, and names each quantity once, with all values."""
     n_rows = 0
     for entry in committed.entries:
         for row in entry.rows.values():

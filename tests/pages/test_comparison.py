@@ -1,4 +1,4 @@
-"""The page of `carry compare`: self-contained, with a figure for each table and text for each figure."""
+"""The page of `carry compare` is one file, with a figure for each table and a text for each."""
 
 import json
 import re

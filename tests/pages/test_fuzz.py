@@ -441,7 +441,7 @@ def changed(draw: Any) -> Intervention | Combined:
 
 
 def fits(intervention: Intervention | Combined, config: ModelConfig) -> bool:
-    """Whether a model has all parts and positions, and the sum of a patch."""
+    """Return True if a model has all parts and positions, and the sum of a patch."""
     if isinstance(intervention, Combined):
         return all(fits(part, config) for part in intervention.parts)
     for kind in PARTS:
@@ -459,7 +459,7 @@ def fits(intervention: Intervention | Combined, config: ModelConfig) -> bool:
 
 
 def _targets(intervention: Intervention) -> list[tuple[str, int | None, int]]:
-    """Of each part: its point, the axis of its heads or neurons, and which it is."""
+    """Return for each part its point, the axis of its heads or neurons, and its index."""
     targets: list[tuple[str, int | None, int]] = [(name, None, 0) for name in intervention.names]
     for kind, (_, point, axis) in PARTS.items():
         for part in getattr(intervention, kind):
@@ -688,7 +688,7 @@ CHECKED = ("curves", "map", "seeds", "author's side")  # their formats have chec
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two results of a reader are equal, NaN included, whatever they consist of."""
+    """Return True if two results of a reader are equal, NaN included."""
     return pickle.dumps(plain_data(left)) == pickle.dumps(plain_data(right))
 
 

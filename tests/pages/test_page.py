@@ -27,7 +27,7 @@ NAME = "n1_s0.3_w0.2"
 
 
 class Outputs(list[tuple[str | None, dict[str, Any]]]):
-    """What was displayed, each with the name under which it is glued."""
+    """Displayed objects, each with the name under which it is glued."""
 
     def glued(self) -> dict[str, Any]:
         key = f"{GLUED}text/plain"

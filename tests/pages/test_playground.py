@@ -1,4 +1,4 @@
-"""The playground page: its arithmetic against PyTorch's in Node, and the page itself in a headless Chromium."""
+"""The playground's arithmetic against PyTorch's in Node, and its page in a headless Chromium."""
 
 import html
 import json
@@ -38,24 +38,35 @@ needs_browser = pytest.mark.skipif(
 
 
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
-    """One or more of every kind that the page offers, in the order in which `reference` deals them out."""
+    """Interventions of every kind that the page offers, as `reference` deals them out."""
     last = config.layers - 1
     head, other_head, neurons = {(last, 0)}, {(last, 1)}, {(last, i) for i in range(10)}
     past_mlp = {f"blocks.{last}.mlp.skip"}
     positions = config.layout.answer[1:2]
     return [
-        Ablation(heads=head), Ablation(heads=other_head), Ablation(mlps={last}), Ablation(skips={0}),
-        Ablation(heads={(0, 0)}, neurons=neurons), Ablation(names=past_mlp), Ablation(heads=head, positions=positions),
-        MeanAblation(heads=head), MeanAblation(mlps={0}), MeanAblation(skips={last}, names=past_mlp),
-        MeanAblation(neurons=neurons), Patch(heads=head, source=SOURCE), Patch(mlps={last}, source=SOURCE),
-        Patch(skips={last}, positions=positions, source=SOURCE), Patch(neurons=neurons, names=past_mlp, source=SOURCE),
-        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE), MeanAblation(heads=other_head) | Ablation(neurons=neurons),
-    ]  # fmt: skip
+        Ablation(heads=head),
+        Ablation(heads=other_head),
+        Ablation(mlps={last}),
+        Ablation(skips={0}),
+        Ablation(heads={(0, 0)}, neurons=neurons),
+        Ablation(names=past_mlp),
+        Ablation(heads=head, positions=positions),
+        MeanAblation(heads=head),
+        MeanAblation(mlps={0}),
+        MeanAblation(skips={last}, names=past_mlp),
+        MeanAblation(neurons=neurons),
+        Patch(heads=head, source=SOURCE),
+        Patch(mlps={last}, source=SOURCE),
+        Patch(skips={last}, positions=positions, source=SOURCE),
+        Patch(neurons=neurons, names=past_mlp, source=SOURCE),
+        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE),
+        MeanAblation(heads=other_head) | Ablation(neurons=neurons),
+    ]
 
 
 @torch.inference_mode()
 def reference(model: Transformer, count: int = 510, seed: int = 3) -> dict[str, Any]:
-    """What PyTorch makes of a run, in float32: the page's arithmetic has to agree with it.
+    """PyTorch's numbers for a run, in float32: the page's arithmetic has to agree with them.
 
     Returns:
         `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos,
@@ -122,7 +133,10 @@ def noise(monkeypatch):
 
 
 def test_a_probe_of_what_is_not_there_is_right_by_chance(noise):
-    """128 coordinates tell the 600 sums apart that a probe is fitted on: what counts is how the others are told."""
+    """A probe of noise is right by chance on sums that it was not fitted on.
+
+    128 coordinates can tell the 600 sums apart that it is fitted on.
+    """
     model, _ = noise
     for probe, _ in playground.probes(model):
         assert probe["accuracy"] < (0.25 if probe["label"] in ("ones", "digit") else 0.65), probe
@@ -204,7 +218,8 @@ def show(browser, fragment="", width=1400):
 
 def type_into(browser, field, text):
     browser.run(
-        f"{{ const field = document.getElementById('{field}'); field.focus(); field.value = {json.dumps(text)};"
+        f"{{ const field = document.getElementById('{field}'); field.focus();"
+        f" field.value = {json.dumps(text)};"
         " field.dispatchEvent(new Event('input', { bubbles: true })); field.blur(); }"
     )
 
@@ -216,7 +231,8 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     type_into(browser, "pg-b", "332")
     browser.wait(f"{SPOKEN} === '261 + 332 = 593, right.'")
     browser.run(
-        "[...document.querySelectorAll('.pg-switch')].find((x) => x.textContent === 'head 1:0').focus()"
+        "[...document.querySelectorAll('.pg-switch')]"
+        ".find((x) => x.textContent === 'head 1:0').focus()"
     )
     browser.press("Enter")
     browser.wait("document.getElementById('pg-call').textContent === 'Ablation(heads={(1, 0)})'")
@@ -282,7 +298,8 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
     show(browser)
     before = browser.run(SPOKEN)
     type_into(browser, f"pg-{field}", text)
-    described = f"document.getElementById(document.getElementById('pg-{field}').getAttribute('aria-describedby'))"
+    describing_id = f"document.getElementById('pg-{field}').getAttribute('aria-describedby')"
+    described = f"document.getElementById({describing_id})"
     assert message in browser.run(f"{described}.textContent")
     assert browser.run(f"{described}.offsetHeight") > 0
     assert browser.run(f"document.getElementById('pg-{field}').ariaInvalid") == "true"
@@ -335,10 +352,8 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
     active = (cache["blocks.1.mlp.post"][0, answer] > 0).sum(-1).tolist()
     after = cache["logits"][0, answer]
     digits = ["".join(map(str, x.tolist())) for x in (before, after.argmax(-1))]
-    assert (
-        f"would be {digits[0]}, after it it is {digits[1]}; {active[0]}, {active[1]} and {active[2]} of"
-        in frames[5]
-    )
+    counts = f"{active[0]}, {active[1]} and {active[2]} of"
+    assert f"would be {digits[0]}, after it it is {digits[1]}; {counts}" in frames[5]
     assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f}%" in frames[6].replace(
         "100%", "100.0%"
     )

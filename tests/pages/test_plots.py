@@ -1,4 +1,4 @@
-"""What the figures show: their data, not their pixels."""
+"""The data of figures, not their pixels."""
 
 from types import SimpleNamespace
 

@@ -48,7 +48,7 @@ def distance(trained: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("runs", ["one layer", "decoder", "ten digits"])
 def test_a_resumed_training_goes_on(runs, precision, monkeypatch):
-    """Two epochs, stopped, restored elsewhere, a third, as without the stop (on a CPU to the bit: `test_loop`).
+    """A third epoch after a stop is as without the stop (on a CPU to the bit: `test_loop`).
 
     A GPU adds up in any order, so the weights may differ by a small part of what the epoch moved
     them: by less than a third of what the masks of other runs make of it, and a tenth of what

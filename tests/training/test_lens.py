@@ -1,4 +1,4 @@
-"""TransformerLens's own model, which shares no code with ours, gives the same numbers with the same weights."""
+"""TransformerLens's own model shares no code with ours, and gives the same numbers."""
 
 from importlib.metadata import version
 

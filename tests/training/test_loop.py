@@ -1,4 +1,4 @@
-"""Trainings that are interrupted, killed and resumed; checkpoints, and the pair of files that a run becomes."""
+"""Trainings interrupted, killed and resumed; checkpoints, and the two files of a run."""
 
 import json
 import math
@@ -33,7 +33,7 @@ SERVER.set_forkserver_preload([__name__])
 
 
 def train_small(started, folder, precision="fp32", max_bytes=None):
-    """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `max_bytes`."""
+    """Train two runs in a process to be killed, with a checkpoint a batch, files of `max_bytes`."""
     if max_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     loop.SAVE_EVERY = 0.0
@@ -58,7 +58,7 @@ def train_small(started, folder, precision="fp32", max_bytes=None):
 
 
 def in_a_process(*arguments, kill_after=None):
-    """Exit code of `train_small` and its seconds, killed so long after its first batch if it still runs."""
+    """Return exit code and seconds of `train_small`, killed so long after its first batch."""
     started = SERVER.Event()
     process = SERVER.Process(target=train_small, args=(started, *arguments))
     process.start()
@@ -106,7 +106,7 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
-    """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
+    """The last checkpoint does not fit on the disk and is not written; then there is room."""
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
     # the history grows until it does not fit
     assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2
@@ -165,7 +165,7 @@ def test_a_training_stops_within_an_epoch_and_goes_on(
 
 @pytest.mark.slow
 def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monkeypatch):
-    """In lockstep, as on a GPU: runs at one batch of one epoch together, others by themselves; the same result."""
+    """Runs at the same batch go on in lockstep, as on a GPU, others alone, to the same result."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     for run, batches in ((0, 2), (2, 2), (1, 4)):
@@ -272,7 +272,7 @@ def test_a_run_goes_on_in_another_precision_if_it_is_asked_to_and_says_so(small_
 def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(
     version, data, monkeypatch
 ):
-    """Run 1 is from another version of the fused step; run 0 is not begun, and no file is touched."""
+    """Run 1 is of another version of the fused step; run 0 is not begun, no file is touched."""
     monkeypatch.setattr(train_module, "commit", lambda: "0123456789ab")
     group = Group("small", ModelConfig(width=2), n_digits=2, batch=384, epochs=3)
     checkpoints = Checkpoints(data / "checkpoints", group, QUICK)
@@ -285,7 +285,10 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
     record |= {} if version is None else {"step": version}
     save_file(tensors, path, {"format": record.pop("format"), "record": json.dumps(record)})
     before = path.read_bytes()
-    refused = "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: .* a clone at that commit"
+    refused = (
+        "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: "
+        ".* a clone at that commit"
+    )
     with pytest.raises(BadInput, match=refused):
         loop.train_group(checkpoints, [0, 1], data / "runs", loop.Conditions(precision="fused"))
     assert path.read_bytes() == before
@@ -293,7 +296,7 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
 
 
 def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):
-    """The record is of what made the weights: each commit, version and device, with the epochs it reached."""
+    """The record has each commit, version and device, with the epochs it reached."""
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     for epochs, name in ((1, "first"), (2, "first"), (3, "second"), (4, "third")):
         monkeypatch.setattr(train_module, "commit", lambda name=name: name)
@@ -316,7 +319,7 @@ def test_a_time_that_is_no_number_is_over_at_once():
 
 
 def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
-    """Weights in float16 with their snapshots, then every learning curve; nothing of what only resuming needs."""
+    """A run is weights in float16, snapshots and learning curves, without what resuming needs."""
     group = replace(small_group, config=replace(small_group.config, layers=1), snapshots=(2,))
     monkeypatch.setitem(groups.GROUPS, "small", group)
     checkpoints = Checkpoints(data / "checkpoints", group, replace(QUICK, limit=3))
@@ -387,8 +390,8 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
 
     assert loop.train_group(checkpoints, [0], data / "runs", report=report)
     assert set(complaints) == {
-        "Run 0 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
-        " runs with --runs."
+        "Run 0 of small, recipe quick, is being trained by another process: "
+        "let it finish or stop it, or choose other runs with --runs."
     }
     assert capsys.readouterr().out.count("Run 0") == 1
     assert loop.train_group(checkpoints, [0], data / "runs")  # free again, and nothing to do

@@ -58,7 +58,7 @@ def few_tests(monkeypatch):
 def test_testing_less_often_changes_no_bit_of_what_is_trained(
     small_group, few_tests, monkeypatch, precision
 ):
-    """Neither weights nor moments, nor masks to come, nor training curves; other tests are the same."""
+    """Weights, moments, masks to come and training curves stay; other tests are the same."""
     size = 128 if precision == "fused" else 16  # it knows the paper's only
     group = replace(small_group, config=replace(small_group.config, d_model=size, d_ff=size))
     recipe, states = replace(QUICK, limit=5), []
@@ -194,7 +194,7 @@ def test_a_planted_transition_is_seen_at_the_next_test():
 
 
 def test_a_fast_rise_between_two_tests_is_not_outdone_by_a_slow_one_over_ten_epochs():
-    """What counts is the rise an epoch: 0.2 at epoch 30, 0.3 in ten epochs later."""
+    """The rise an epoch counts: 0.2 at epoch 30, 0.3 in ten epochs later."""
     history = planted.one_layer()
     units = 0.2 * (planted.EPOCH >= 30) + 0.03 * np.clip(planted.EPOCH - 100, 0, 10)
     history["test_accuracy"][:] = units[:, None]
@@ -243,7 +243,7 @@ def evidence(monkeypatch):
 
 
 def test_findings_state_their_resolution_where_it_is_coarse(evidence):
-    """Where every epoch was tested they say nothing of it."""
+    """Findings say nothing of it if every epoch was tested."""
     grokking = planted.exact_match(planted.EPOCH > 50, planted.EPOCH > 51)
     coarse = {
         "runs": np.array([0]),

@@ -1,4 +1,4 @@
-"""The training forward against PyTorch and the plain model, in float64: values, gradients, masks."""
+"""The training's forward pass against PyTorch and the plain model: values, gradients, masks."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 
 
 def test_dropout_falls_where_the_released_code_has_it(config, model):
-    """The same masks, applied through the plain model's sites: pattern, attn_out, mlp.post, mlp_out."""
+    """The plain model has the same masks at pattern, attn_out, mlp.post and mlp_out."""
     drawn_masks: list[torch.Tensor] = []
     masks = Masks([OWN.streams(0).dropout], torch.device("cpu"))
 
@@ -89,7 +89,7 @@ def test_first_pattern_is_the_mean_attention(config, model):
 
 
 def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, monkeypatch):
-    """Products are in bfloat16; a stream far from zero is centred before it is rounded, and no score is rounded."""
+    """Products are in bfloat16; a far stream is centred before rounding, scores are not rounded."""
     stack = Stack(config, torch.device("cpu"), torch.bfloat16)
     x = 300 + torch.randn(1, 2, 3, config.d_model, generator=torch.Generator().manual_seed(0))
     expected = torch.nn.functional.layer_norm(x, x.shape[-1:])
@@ -180,7 +180,7 @@ def stream(runs):
 
 
 def test_masks_are_independent_coins():
-    """Rate, both runs, neighbours, later draws: each within five standard deviations of independence."""
+    """Rate, runs, neighbours and later draws are independent within five standard deviations."""
     draw = stream([0, 1])
     first, second = draw(SHAPE, torch.float64), draw(SHAPE, torch.float64)
     assert set(first.unique().tolist()) == {0.0, 1.0}

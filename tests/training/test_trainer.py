@@ -1,4 +1,4 @@
-"""The trainer: its data, steps, masks, learning curves and finetuning, against plain loops and separate runs."""
+"""The trainer's data, steps, masks, curves and finetuning, against plain loops and single runs."""
 
 import math
 from dataclasses import replace
@@ -115,7 +115,7 @@ def test_history_is_what_measuring_gives(small_group, monkeypatch):
 
 
 def test_nine_and_one_make_zero_in_what_is_recorded(small_group):
-    """A model that answers with nines, by carry class and position: corrected, they are zeros and eights."""
+    """A model that answers only nines, by class and position; corrected, they are 0s and 8s."""
     config = replace(small_group.config, width=3)
     group = replace(small_group, config=config, n_digits=3, fraction=0.01, tracks_final_mlp=True)
     trainer = Trainer(group, QUICK, [0])
@@ -138,7 +138,7 @@ RECIPE = Recipe("quick", 2e-3, warmup=9)  # six steps an epoch: it ends in the m
 
 
 def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
-    """Train by PyTorch's AdamW, with the trainer's forward pass and none of its loop; the means over each epoch."""
+    """Train by PyTorch's AdamW, and none of the trainer's loop; return each epoch's means."""
     fixed = {"betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": trainer.group.decay}
     # Other orders of adding up than the fused one would move what has hardly a gradient, such as
     # the keys' biases.
@@ -172,7 +172,7 @@ def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 1.0])
 def test_two_epochs_are_a_plain_loop(small_group, decay):
-    """The warm-up goes on over the epoch's end, the last batch is short, and every batch counts alike in the means."""
+    """The warm-up passes the epoch's end; the last, short batch counts like others in the means."""
     group = replace(small_group, decay=decay)
     trainer, untrained = (Trainer(group, RECIPE, RUNS) for _ in range(2))
     before = {name: p.detach().clone() for name, p in untrained.parameters.items()}
