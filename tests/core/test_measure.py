@@ -192,6 +192,7 @@ def test_masses_read_the_cells_that_they_name():
     assert heads.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
 
 
+@pytest.mark.slow
 def test_the_costliest_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
     parts = measure.class_accuracies(
         model, *drawn(model.config, 0, 10_000), measure.last_heads(model)
@@ -237,6 +238,7 @@ def test_the_decision_head_moves_the_carry_though_another_head_costs_more():
     assert measure.decision_head(model) == 0
 
 
+@pytest.mark.slow
 def test_only_pairs_that_the_model_gets_right_choose_the_decision_head():
     model = hand_made("last")
     model.unembed.weight.data[1:10] = 0  # every answer is 000, which has no carry-in

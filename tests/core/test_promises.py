@@ -697,6 +697,7 @@ def test_tokens_on_another_device_are_refused(small, elsewhere):
 JIT = ("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*JIT)
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_can_be_transformed_by_pytorch(shape):
@@ -737,6 +738,7 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
     torch.testing.assert_close(make_fx(model)(tokens)(tokens), expected, **close)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*JIT)
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):

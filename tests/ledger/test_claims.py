@@ -206,6 +206,7 @@ def _same(measured: results.Row, stored: results.Row) -> None:
     assert measured.runs == pytest.approx(stored.runs, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     shipped = results.weights("ours")

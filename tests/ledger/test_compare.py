@@ -27,6 +27,7 @@ def main_run(few_draws):
     return {answer.id: answer for answer in answers}
 
 
+@pytest.mark.slow
 def test_what_is_asked_is_what_the_ledger_measures(main_run, few_draws):
     """The same entries, on the same run chosen by its number."""
     need = Need(frozenset([INTACT, *registry.LAST_HEADS]), dissect=True)

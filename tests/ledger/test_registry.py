@@ -138,6 +138,7 @@ def values(result: Any) -> list[Any]:
     return [result["value"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLED)
 def test_each_function_takes_what_its_signature_names(evidence, name):
     entry = ROWS[name]
@@ -164,6 +165,7 @@ def test_each_function_takes_what_its_signature_names(evidence, name):
     assert not all(map(math.isnan, numbers))
 
 
+@pytest.mark.slow
 def test_a_row_of_several_runs_asks_for_its_groups_and_no_others(evidence, monkeypatch):
     groups_read: set[str] = set()
     for method in ("group", "curves"):

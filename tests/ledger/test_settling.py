@@ -86,6 +86,7 @@ def test_fisher_by_counting_tables():
     assert fisher(6, 6, 2, 6) > 0.05
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_difference_of_shares_holds_it():
     generator = np.random.default_rng(0)
     inside = 0

@@ -13,6 +13,8 @@ from carry_paper.findings import heads
 from carry_paper.findings.base import DECODER, DFF512
 from carry_paper.pages.box import printed_cells
 
+pytestmark = pytest.mark.slow
+
 N_EXAMPLES = 3000
 
 
@@ -55,7 +57,6 @@ def last_layer(model: Transformer, measured_sums: Sums, choosing_sums: Sums) -> 
     return SimpleNamespace(**tables, decision_head=decides)
 
 
-@pytest.mark.slow
 def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):
     assert [layer.intact.exact_match for layer in layers["tab1"]] == [1.0] * 6
     assert [layer.decision_head for layer in layers["tab1"]] == [1, 0, 0, 0, 0, 1]

@@ -61,6 +61,7 @@ def test_llemma_is_as_the_paper_prints(llemma):
             of(name)
 
 
+@pytest.mark.slow
 def test_a_recording_that_contradicts_itself_or_is_damaged(llemma):
     text = json.loads(llemma.read_text())
     llemma.write_text(json.dumps(text | {"correct": [True] * 1000}))
