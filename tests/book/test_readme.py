@@ -15,6 +15,7 @@ from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_paper.training import loop, stacked
 from tests.book.test_notebooks import parameters
+from tests.helpers.printed import assert_same_words
 from tests.helpers.trainings import save_random
 
 README = (ROOT / "README.md").read_text()
@@ -41,27 +42,14 @@ def test_the_examples_run(capsys, monkeypatch, file, prints):
     assert re.match(prints, capsys.readouterr().out, re.DOTALL)
 
 
-def words(text: str) -> list[str | float]:
-    """The words of a text, its numbers as numbers."""
-    return [float(word) if re.fullmatch(r"\d+\.\d+", word) else word for word in text.split()]
-
-
 def test_the_readme_s_example_prints_what_it_shows(capsys, monkeypatch):
-    """Cells may differ by a few of their 1000 sums: processors round differently."""
     monkeypatch.chdir(ROOT)
     (example, output), *more = re.findall(
         r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL
     )
     assert not more
     exec(compile(example, "README.md", "exec"), {})
-    printed, expected = words(capsys.readouterr().out), words(output)
-    assert len(printed) == len(expected)
-    for word, expected_word in zip(printed, expected, strict=True):
-        assert word == (
-            pytest.approx(expected_word, abs=0.02)
-            if isinstance(expected_word, float)
-            else expected_word
-        )
+    assert_same_words(capsys.readouterr().out, output)
 
 
 def test_the_front_door_is_what_the_page_says():

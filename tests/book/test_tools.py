@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from carry_core.files import ROOT
-from tests.book.test_readme import words
+from tests.helpers.printed import assert_same_words
 
 PAGE = (ROOT / "book" / "tools.md").read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
@@ -48,14 +48,7 @@ def run(capsys, monkeypatch, tmp_path, title):
     runpy.run_path(str(script))
     printed = capsys.readouterr().out.removeprefix(printed_before)
     outputs = [re.sub(r"[][(),']", " ", text) for text in (printed, *PRINTED[title])]
-    numbers, expected = map(words, outputs)
-    assert len(numbers) == len(expected)
-    for word, expected_word in zip(numbers, expected, strict=True):
-        assert word == (
-            pytest.approx(expected_word, abs=0.02)
-            if isinstance(expected_word, float)
-            else expected_word
-        )
+    assert_same_words(*outputs)
 
 
 @pytest.mark.slow

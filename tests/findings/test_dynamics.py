@@ -292,10 +292,13 @@ def test_a_one_layer_run_that_is_perfect_differs(planted, best):
 
 
 def test_a_rebound_is_how_far_a_loss_ends_above_its_lowest_point():
-    falling = pd.Series(np.linspace(2, 1, 100))
+    falling = by_epoch(np.linspace(2, 1, 100))
     assert dynamics.rebound(falling) == pytest.approx(1)
-    rising_again = pd.Series(np.concatenate([np.ones(50), np.full(50, 3.0)]))
+    rising_again = by_epoch(np.concatenate([np.ones(50), np.full(50, 3.0)]))
     assert dynamics.rebound(rising_again) == pytest.approx(3)
-    spike = pd.Series(np.ones(100))
+    spike = by_epoch(np.ones(100))
     spike.iloc[-1] = 11  # a tenth of the epochs are averaged
     assert dynamics.rebound(spike) == pytest.approx(2)
+    # Each test counts for the epochs since the one before it.
+    tested_less = pd.Series([1.0, 1.0, 2.0, 4.0], index=[1, 50, 90, 100])
+    assert dynamics.rebound(tested_less) == pytest.approx(4)
