@@ -36,8 +36,16 @@ SHAPES = {
 QUICK_SHAPES = ("encoder", "decoder")
 
 
+# To import the author's release, or to start a browser, takes longer than most tests.
+SLOW_FIXTURES = {"released", "browser"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that waits for a cluster starts first, and the rest runs beside it."""
+    """A test with a slow fixture is slow; one that waits for a cluster starts before the rest."""
+    for item in items:
+        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "slurm" not in item.name)
 
 

@@ -279,7 +279,6 @@ def real(released: tuple[Path, author.Report], monkeypatch: pytest.MonkeyPatch) 
     return released[0]
 
 
-@pytest.mark.slow
 def test_every_released_run_is_loaded(real: Path, released: tuple[Path, author.Report]) -> None:
     assert (released[1].damaged, released[1].missing) == ([], [])
     for name, group in (groups.GROUPS | groups.RELEASED_ONLY).items():

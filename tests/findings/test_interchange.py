@@ -250,6 +250,7 @@ def in_order(maps):
     return columns.sort_values([*CELL, "pairs"]).reset_index(drop=True)
 
 
+@pytest.mark.slow
 def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     class Loaded:
         def models(self):
@@ -302,6 +303,7 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
     )
 
 
+@pytest.mark.slow
 def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
     """Maps of fewer pairs, or without a run that is stored, are neither computed nor saved."""
     name = "n2_s0.3_w0.2"

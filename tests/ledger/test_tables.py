@@ -13,8 +13,6 @@ from carry_paper.findings import heads
 from carry_paper.findings.base import DECODER, DFF512
 from carry_paper.pages.box import printed_cells
 
-pytestmark = pytest.mark.slow
-
 N_EXAMPLES = 3000
 
 

@@ -31,7 +31,6 @@ def llemma(released, data) -> Path:
     return data / "author" / "llm" / "llemma.json"
 
 
-@pytest.mark.slow
 def test_llemma_is_as_the_paper_prints(llemma):
     for name in (
         "tab2/llemma/accuracy",
@@ -61,7 +60,6 @@ def test_llemma_is_as_the_paper_prints(llemma):
             of(name)
 
 
-@pytest.mark.slow
 def test_a_recording_that_contradicts_itself_or_is_damaged(llemma):
     text = json.loads(llemma.read_text())
     llemma.write_text(json.dumps(text | {"correct": [True] * 1000}))

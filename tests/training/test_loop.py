@@ -105,6 +105,7 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
     assert_same_files(whole[0], folder)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     """The last checkpoint does not fit on the disk and is not written; then there is room."""
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
