@@ -25,6 +25,7 @@ def book(name: str) -> str:
     return (ROOT / "book" / name).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "prints"),
     [

@@ -40,6 +40,7 @@ def test_one_and_two_axes_are_those_of_the_carry_axis():
     assert fields["share_1"] == pytest.approx(axes.share[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_zero_lies_at_the_mean_that_is_zero(causal):
     """A decision head that writes nothing without a carry-in puts zero at 0; with one, at 1."""

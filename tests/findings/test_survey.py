@@ -59,6 +59,7 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     assert surveyed.decision_head is None  # one head only was ablated
 
 
+@pytest.mark.slow
 def test_a_survey_names_the_head_that_pages_name(noisy):
     each_head = measure.last_heads(noisy)
     surveyed = survey.survey(noisy, *all_sums(2), Need(frozenset(each_head)))

@@ -56,6 +56,7 @@ def test_a_row_without_results_or_with_a_corrected_number_is_not_run(ledger):  #
         assert "`carry claims --source ours --save`" in entries[name].rows["ours"].detail
 
 
+@pytest.mark.slow
 def test_both_sources_or_one(ledger):  # noqa: F811
     assert claims_page.read().sources == ("author", "ours")
     assert claims_page.read("ours").sources == ("ours",)
