@@ -482,7 +482,7 @@ def by_hand(
         if isinstance(part, MeanAblation):
             tokens = sums.encode(*reference, model.config.layout)
             plain(model, tokens, keeping(cache, average=True))
-        elif isinstance(part, Patch):
+        elif isinstance(part, Patch) and _targets(part):
             tokens = sums.encode(*([x] for x in part.source), model.config.layout)
             plain(model, tokens, keeping(cache))
         steps.append((part, cache))
