@@ -43,6 +43,12 @@ def test_without_a_new_transformer_lens_there_is_one_line(monkeypatch, installed
         bridges.to_transformer_lens(random_model(SHAPES["encoder"]))
 
 
+@pytest.mark.parametrize("installed", ["3.9", "3.9.1", "3.10.0", "4.0.0b1"])
+def test_a_new_transformer_lens_is_taken(monkeypatch, installed):
+    monkeypatch.setattr(bridges, "version", lambda name: installed)
+    bridges.check_transformer_lens()
+
+
 @pytest.mark.lens
 @pytest.mark.parametrize("shape", ["encoder", "three layers", "decoder"])
 def test_a_bridge_has_every_point_with_the_model_s_own_numbers(lens, shape):

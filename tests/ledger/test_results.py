@@ -161,6 +161,51 @@ def test_rows_that_can_hardly_fail_are_counted_apart(committed):
         assert name not in results.uninformative(committed | {source: changed})
 
 
+def test_runs_that_fall_into_two_are_said_to_disagree():
+    row = Row("id", runs=[0.9, 0.1, 1.0, 0.12], fields={"run": ["0", "1", "2", "3"]})
+    sentence = row.disagreement(range_=1)
+    assert "2 at 0.1 to 0.12, 2 at 0.9 to 1;" in sentence
+    assert row.disagreement(range_=2.4) == "", "the gap is 0.78, less than a third of the range"
+    percent = replace(row, runs=[90.0, 10.0, 60.0, 40.0])
+    assert percent.disagreement(range_=100) == ""
+    assert "1 at 10, 3 at 60 to 90;" in replace(
+        percent, runs=[90.0, 10.0, 60.0, 70.0]
+    ).disagreement(100)
+    of_two_groups = replace(row, fields={"run": ["a 0", "a 1", "b 0", "b 1"]})
+    assert of_two_groups.disagreement(range_=1) == ""
+
+
+def test_runs_that_cannot_say_do_not_count():
+    row = Row("id", fields={"run": ["0", "1", "2"], "shows": [True, None, False]})
+    assert row.shown == (1, 2)
+    assert Row("id").shown is None
+
+
+def test_the_half_width_is_that_of_the_widest_interval():
+    row = Row("id", paper=[0.5, 0.6], interval=[[-0.1, 0.1], [0.0, 0.5]])
+    assert row.half_width == 0.25
+    assert replace(row, paper=None).half_width is None
+
+
+def test_a_row_that_repeats_another_over_six_runs_is_one_measurement():
+    keys = [str(run) for run in range(6)]
+    first = np.random.default_rng(0).random(6)
+
+    def repeated(second, keys=keys):
+        """Return the rows that repeat another, of one of these values and one of others."""
+        rows = {}
+        for name, values in (("first", first), ("second", second)):
+            runs_of_row = values[: len(keys)].tolist()
+            rows[name] = [Row(name, runs=runs_of_row, fields={"run": keys}, groups=["n2"])]
+        return results.repeated(rows, skipped=())
+
+    assert repeated(1 - first) == {"second": "first"}
+    assert repeated(3 * first + 1) == {"second": "first"}
+    assert repeated(first, keys[:5]) == {}, "five runs are too few"
+    assert repeated(first + 0.01 * (np.arange(6) == 0)) == {}, "one run differs"
+    assert repeated(1e-3 * first) == {}, "as printed, the second is one number"
+
+
 def values_of_runs(committed: dict[str, Rows], name: str) -> dict[tuple[str, str], float]:
     """The value of a row in each run of each source that has one."""
     values = {}
