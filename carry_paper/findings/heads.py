@@ -675,6 +675,29 @@ def column_mass(
     return mass
 
 
+def attention_of_heads(
+    pattern: Float[Tensor, "layer head query key"], layout: Layout
+) -> dict[tuple[str, str], float]:
+    """Return the mean attention of each head to what its layer looks at (Sec. 4, Fig. 3).
+
+    Returns:
+        By what is looked at and by head, as `layer:head`: in all layers but the last, the
+        digits' attention to their `partner`; in the last layer that of the answer's positions
+        to the column `to the right` and to their `own column`. The last position has no column
+        on its right, and is left out of both.
+    """
+    means = {}
+    for layer, of_heads in enumerate(partner_mass(pattern[:-1], layout).mean(-1).tolist()):
+        for head, mass in enumerate(of_heads):
+            means["partner", f"{layer}:{head}"] = mass
+    last = len(pattern) - 1
+    for name, shift in (("to the right", 1), ("own column", 0)):
+        mass_by_position = column_mass(pattern[-1], layout, shift)[:, :-1]
+        for head, mass in enumerate(mass_by_position.mean(-1).tolist()):
+            means[name, f"{last}:{head}"] = mass
+    return means
+
+
 # From this attention to its partner on, a digit is a step of a staircase. Uniform attention gives
 # each of ten tokens a tenth.
 PARTNER_ATTENTION = Bar(0.5, perfect=1, chance=0.1)

@@ -336,7 +336,6 @@ def test_activation_patches_are_those_of_a_hook_written_by_hand(shape, positions
 PATCHES = {
     "no such part": lambda m, s: measure.activation_patch(m, s, s, "head", torch.mean),
     "no such position": lambda m, s: measure.activation_patch(m, s, s, "q", torch.mean, [7]),
-    "fewer sums": lambda m, s: measure.activation_patch(m, s, (1, 2), "q", torch.mean),
     "several numbers": lambda m, s: measure.activation_patch(m, s, s, "q", lambda x: x),
     "no number": lambda m, s: measure.activation_patch(m, s, s, "q", lambda x: None),
 }
@@ -346,3 +345,10 @@ PATCHES = {
 def test_activation_patches_that_make_no_sense_are_refused(noisy, call):
     with pytest.raises(BadInput, match="expected"):
         PATCHES[call](noisy, drawn(noisy.config))
+
+
+def test_each_corrupted_sum_has_a_clean_one(noisy):
+    nine, one = drawn(noisy.config), (1, 2)
+    for clean, corrupted in ((nine, one), (one, nine)):
+        with pytest.raises(BadInput, match=r"\d clean and \d corrupted sums: expected as many"):
+            measure.activation_patch(noisy, clean, corrupted, "q", torch.mean)

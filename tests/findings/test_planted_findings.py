@@ -293,6 +293,25 @@ def looking(
     monkeypatch.setattr(measure, "attention", lambda model, a, b: pattern_of[id(model)])
 
 
+def test_the_attention_of_each_head_by_hand():
+    layout = ModelConfig().layout
+    pattern = torch.rand(2, 2, 10, 10, generator=torch.Generator().manual_seed(0))
+    expected = {}
+    for head, of_head in enumerate(pattern[0]):
+        pairs = [(0, 4), (1, 5), (2, 6)]  # the digits of a column
+        both_ways = [of_head[pair] + of_head[pair[::-1]] for pair in pairs]
+        expected["partner", f"0:{head}"] = sum(both_ways).item() / 6
+    for name, columns in (("to the right", (1, 2)), ("own column", (0, 1))):
+        for head, of_head in enumerate(pattern[1]):
+            hundreds, tens = layout.answer[:2]
+            mass = of_head[hundreds, [columns[0], columns[0] + 4]].sum()
+            mass += of_head[tens, [columns[1], columns[1] + 4]].sum()
+            expected[name, f"1:{head}"] = mass.item() / 2
+    measured_means = heads.attention_of_heads(pattern, layout)
+    assert list(measured_means) == list(expected)
+    assert measured_means == pytest.approx(expected)
+
+
 def test_every_digit_needs_a_stair(models, monkeypatch):
     whole = torch.zeros(2, 2, 10, 10)
     for head, (queries, keys) in enumerate([(range(3), range(4, 7)), (range(4, 7), range(3))]):
