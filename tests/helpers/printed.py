@@ -1,4 +1,4 @@
-"""What examples print, compared with what pages say that they print."""
+"""The output of examples, compared with that which pages print."""
 
 import re
 
