@@ -348,7 +348,7 @@ def test_activation_patches_that_make_no_sense_are_refused(noisy, call):
 
 
 def test_each_corrupted_sum_has_a_clean_one(noisy):
-    nine, one = drawn(noisy.config), (1, 2)
-    for clean, corrupted in ((nine, one), (one, nine)):
+    nine, single = drawn(noisy.config), (1, 2)
+    for clean, corrupted in ((nine, single), (single, nine)):
         with pytest.raises(BadInput, match=r"\d clean and \d corrupted sums: expected as many"):
             measure.activation_patch(noisy, clean, corrupted, "q", torch.mean)
