@@ -242,7 +242,7 @@ def lines_of(loaded: runs.Runs, count: int) -> pd.DataFrame:
     group = groups.find(loaded.group)
     rows = []
     for run, model in loaded.models():
-        key = {"source": loaded.source, "group": group.name, "recipe": "", "run": run}
+        key = {"source": "", "group": group.name, "recipe": "", "run": run}
         for line in carry_line.column_lines(model, group.n_digits, count, n_profile_sums=count):
             rows.append({**key, "reason": None, **line.fields})
     table = pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
@@ -336,9 +336,7 @@ def failures(rows: pd.DataFrame) -> pd.DataFrame:
         "lowest": both.min(axis=1),
         "direction": both.idxmin(axis=1).map(DIRECTIONS),
         "attention": failing[["attention_up", "attention_down"]].astype(float).min(axis=1),
-        "against": failing.controls.map(
-            lambda controls: len(carry_line.counting_controls(controls))
-        ),
+        "against": against,
     }
     return failing.assign(**columns).sort_values("lowest")
 
