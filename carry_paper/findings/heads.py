@@ -740,6 +740,17 @@ def has_staircase(measured: Fields, *, attention: float = PARTNER_ATTENTION) -> 
     return bool(measured["value"] >= attention)
 
 
+def share_to_the_right(
+    pattern: Float[Tensor, "*batch query key"], layout: Layout
+) -> Float[Tensor, "*batch column"]:
+    """Return the attention to the column on the right as a share of that to it and one's own.
+
+    The last position has no column on its right, and is left out (Fig. 21, 23).
+    """
+    own, right = column_mass(pattern, layout), column_mass(pattern, layout, 1)
+    return (right / (own + right))[..., :-1]
+
+
 def looks_right(
     own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int
 ) -> bool:

@@ -332,6 +332,7 @@ def failures(rows: pd.DataFrame) -> pd.DataFrame:
     """
     failing = rows[rows.on_line.eq(False)]
     both = failing[["up", "down"]].astype(float)
+    against = [len(carry_line.counting_controls(controls)) for controls in failing.controls]
     columns = {
         "lowest": both.min(axis=1),
         "direction": both.idxmin(axis=1).map(DIRECTIONS),

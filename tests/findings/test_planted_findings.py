@@ -312,6 +312,20 @@ def test_the_attention_of_each_head_by_hand():
     assert measured_means == pytest.approx(expected)
 
 
+def test_the_share_to_the_right_leaves_other_tokens_out():
+    layout = ModelConfig().layout
+    pattern = torch.zeros(2, 10, 10)
+    hundreds, tens = layout.answer[:2]
+    pattern[0, hundreds, [0, 4]] = torch.tensor([0.1, 0.2])  # its own column
+    pattern[0, hundreds, [1, 5]] = torch.tensor([0.3, 0.0])  # the column on its right
+    pattern[0, hundreds, [2, 3]] = 0.2
+    pattern[:, tens, 1] = 0.5
+    pattern[1, tens, 6] = 1.5
+    pattern[1, hundreds, 0] = 1.0
+    share = heads.share_to_the_right(pattern, layout)
+    torch.testing.assert_close(share, torch.tensor([[0.5, 0.0], [0.0, 0.75]]))
+
+
 def test_every_digit_needs_a_stair(models, monkeypatch):
     whole = torch.zeros(2, 2, 10, 10)
     for head, (queries, keys) in enumerate([(range(3), range(4, 7)), (range(4, 7), range(3))]):
