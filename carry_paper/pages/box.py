@@ -18,7 +18,7 @@ from carry_core import carries, groups
 from carry_core.runs import Runs
 from carry_paper.ledger import results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
-from carry_paper.ledger.report import counted
+from carry_paper.ledger.report import counted, percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL
 from carry_paper.pages.html import SIGNS, Html, environment
@@ -172,12 +172,6 @@ def number(value: Any, claim: Claim) -> str:
     places = max(0, round(-log10(claim.unit)))
     rounded = round(value, places) + 0.0  # no -0.00
     return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
-
-
-def percents(ends: Sequence[float]) -> str:
-    """Return the ends of an interval of a share as percents: `22–96%`."""
-    low, high = (round(100 * end) for end in ends)
-    return f"{low}–{high}%"
 
 
 def half_widths(rows: Sequence[Row]) -> str:

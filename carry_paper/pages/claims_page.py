@@ -23,10 +23,10 @@ from carry_paper import author
 from carry_paper.ledger import claims, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
-from carry_paper.ledger.report import badness, counted, text
+from carry_paper.ledger.report import badness, counted, shown_in_words, text
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NOT_RUN, runs_show
-from carry_paper.pages.box import number, percents
+from carry_paper.pages.box import number
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
 
@@ -441,7 +441,6 @@ TEMPLATES.filters |= {
     "flat": flat,
     "minus": minus_signs,
     "number": text,
-    "percents": percents,
     "query": urlencode,
     "share_a_rule": share_a_rule,
     "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
@@ -452,7 +451,7 @@ TEMPLATES.globals |= {
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,
     "number": number,
-    "runs_show": runs_show,
+    "shown_in_words": shown_in_words,
     "domain": domain,
     "example": example,
     "meanings": MEANINGS,
