@@ -9,7 +9,7 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -232,6 +232,23 @@ def measure_group(
     return pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
 
 
+def lines_of(loaded: runs.Runs, count: int) -> pd.DataFrame:
+    """Return a summary of each run, as `by_run` gives it, from a few pairs of each column.
+
+    Args:
+        loaded: Runs of two layers or more.
+        count: The number of pairs in each column, half of them for the fit.
+    """
+    group = groups.find(loaded.group)
+    rows = []
+    for run, model in loaded.models():
+        key = {"source": "", "group": group.name, "recipe": "", "run": run}
+        for line in carry_line.column_lines(model, group.n_digits, count, n_profile_sums=count):
+            rows.append({**key, "reason": None, **line.fields})
+    table = pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
+    return by_run(decided(table)).set_index("run")
+
+
 # ---- what the criteria decide
 
 
@@ -307,6 +324,25 @@ def all_transfers(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def failures(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns whose carry is not on one line, the worst first.
+
+    `lowest` is the interchange accuracy of the worse `direction`, and `attention` the lower one of
+    the last attention's swaps; `against` is the number of controls that count against the line.
+    """
+    failing = rows[rows.on_line.eq(False)]
+    both = failing[["up", "down"]].astype(float)
+    against = [len(carry_line.counting_controls(controls)) for controls in failing.controls]
+    columns = {
+        "lowest": both.min(axis=1),
+        "direction": both.idxmin(axis=1).map(DIRECTIONS),
+        "attention": failing[["attention_up", "attention_down"]].astype(float).min(axis=1),
+        "against": against,
+    }
+    return failing.assign(**columns).sort_values("lowest")
+
+
+DIRECTIONS = {"up": "no carry → carry", "down": "carry → no carry"}
 NEAR = 1  # steps in the next column's digit sum up to which two sums are near each other
 FAR = 10  # steps from which on they are far apart
 
@@ -328,6 +364,27 @@ def near_and_far(rows: pd.DataFrame) -> pd.DataFrame:
             row[name] = np.average(of_column[name], weights=of_column.pairs)
         results.append(row)
     return pd.DataFrame(results)
+
+
+PROPAGATES = 9  # the digit sum at which the next column passes its own carry-in on
+
+
+def chain_gap(profile: Sequence[Mapping[str, float | int]]) -> float:
+    """Return how far the next column's own carry-in moves the coordinate where it should not.
+
+    That is the mean distance, over digit sums other than 9, between sums with and without a carry
+    into the next column. It is NaN where none can arrive there.
+
+    Args:
+        profile: The rows of `carry_line.profile`.
+    """
+    rows = pd.DataFrame(profile)
+    coordinates = rows.assign(coordinate=rows.early + rows.late)
+    by_chain = coordinates.pivot_table("coordinate", "digit_sum", "chain")
+    if len(by_chain.columns) < 2:
+        return float("nan")
+    gaps = (by_chain[1] - by_chain[0]).abs()
+    return float(gaps.drop(PROPAGATES, errors="ignore").mean())
 
 
 def _unfolded(rows: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -465,17 +522,18 @@ def last_attention_writes(measured: Fields, *, share: float = WRITTEN_LATE) -> b
 # ---- the stored table
 
 
-def path_of() -> Path:
-    """Return the path of the stored table."""
-    return data_dir() / "results" / "lines.csv.gz"
+def path_of(folder: Path | None = None) -> Path:
+    """Return the path of the stored table, in another data folder than ours if one is given."""
+    return (folder or data_dir()) / "results" / "lines.csv.gz"
 
 
-def saved() -> pd.DataFrame:
+def saved(folder: Path | None = None) -> pd.DataFrame:
     """Return the stored table with `on_line`; raise `BadInput` if it cannot be read."""
-    table = read_table(path_of(), StoredLines, REMEDY)
+    path = path_of(folder)
+    table = read_table(path, StoredLines, REMEDY)
     if table.duplicated(KEY).any():
-        raise damaged(path_of(), "a column of a run stands twice", REMEDY)
-    with reading(path_of(), REMEDY):
+        raise damaged(path, "a column of a run stands twice", REMEDY)
+    with reading(path, REMEDY):
         for name in LISTS:
             table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
         return decided(table)

@@ -1,6 +1,6 @@
 """The coordinate along the carry line: its early and late parts, and the late share of all runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ IN_A_ROW = 6  # small panels beside each other
 MARKERS = {True: "o", False: "X"}  # whether the carry is on one line
 
 
-def draw_profile(ax: Axes, profile: Sequence[dict[str, float]]) -> None:
+def draw_profile(ax: Axes, profile: Sequence[Mapping[str, float | int]]) -> None:
     """Draw a column's coordinate by the digit sum of the next column, early part and late part.
 
     Args:

@@ -161,6 +161,29 @@ def test_a_group_that_has_paper_runs_is_led_by_them():
     assert line_table.leading(table).run.unique().tolist() == [1, 2]
 
 
+def test_failures_come_with_their_direction_the_worst_first():
+    swaps = {"attention_up": 1.0, "attention_down": 0.9}
+    strong = [{"kind": "random", "cosine": 0.1, "accuracy": 0.9, "without_line": 0.9}]
+    changes = {"run0": {"up": 0.9}, "run1": {"down": 0.3, "controls": strong}}
+    table = line_table.decided(table_of(**changes).assign(**swaps))
+    failing = line_table.failures(table)
+    assert failing.run.tolist() == [1, 1, 0, 0]
+    assert failing.lowest.tolist() == [0.3, 0.3, 0.9, 0.9]
+    assert failing.direction.iloc[[0, 2]].tolist() == ["carry → no carry", "no carry → carry"]
+    assert failing.attention.tolist() == [0.9] * 4
+    assert failing.against.tolist() == [1, 1, 0, 0]
+
+
+def test_the_gap_of_a_chain_leaves_out_the_digit_sum_that_passes_it_on():
+    def row(digit_sum, chain, early, late):
+        return {"digit_sum": digit_sum, "chain": chain, "early": early, "late": late}
+
+    alone = [row(8, 0, -0.4, -0.1), row(9, 0, -0.4, 0.0), row(10, 0, 0.5, 0.0)]
+    assert math.isnan(line_table.chain_gap(alone))
+    chained = [row(8, 1, -0.2, -0.1), row(9, 1, 0.5, 0.0), row(10, 1, 0.0, 0.6)]
+    assert line_table.chain_gap(alone + chained) == pytest.approx((0.2 + 0.1) / 2)
+
+
 class OneGroup(Evidence):
     """Stands in for the evidence on three runs of the main group."""
 
