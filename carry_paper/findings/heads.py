@@ -764,11 +764,12 @@ def previous_sum_comes(measured: Fields) -> bool:
 
 
 def own_column(model: Transformer) -> Fields:
-    """Attention of the other head to the digits of its own column, at 7, 8 and 9 (App. D).
+    """Attention of the other head to the digits of its own column, at 7 and 8 (App. D).
 
-    That is the head of the last layer, other than the decision head, with the most of it.
+    That is the head of the last layer, other than the decision head, with the most of it. At 9 the
+    decision head has no column on its right to attend to.
     """
-    mass = last_layer_mass(model, shift=0)
+    mass = last_layer_mass(model, shift=0)[:, :-1]
     decision_head = measure.decision_head(model)
     by_head = mass.mean(1)
     by_head[decision_head] = -torch.inf
@@ -778,7 +779,7 @@ def own_column(model: Transformer) -> Fields:
 def other_head_attends_to_own_column(measured: Fields) -> bool:
     """Return True if a head of `own_column` other than the decision head attends to it most."""
     mass = _stored_mass(measured)
-    layout = Layout(mass.shape[1])
+    layout = Layout(mass.shape[1] + 1)
     others = [head for head in range(len(mass)) if head != _stored_decision_head(measured)]
     return any(attends_most(mass, head, layout) for head in others)
 

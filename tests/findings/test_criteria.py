@@ -225,11 +225,11 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "decoder_current_sum": (
         {
             "decision_head": "1:1",
-            "head_1:0_at_7_8_9": [0.21, 0.21, 0.21],
-            "head_1:1_at_7_8_9": [0.1, 0.2, 0.1],
+            "head_1:0_at_7_8": [0.21, 0.21],
+            "head_1:1_at_7_8": [0.1, 0.2],
         },
-        {"head_1:0_at_7_8_9": [0.21, 0.21, 0.19]},  # chance gives 2 of 10
-        {"head_1:1_at_7_8_9": [0.1, 0.1, 0.22]},  # the decision head attends more to it
+        {"head_1:0_at_7_8": [0.21, 0.19], "head_1:1_at_7_8": [0.1, 0.1]},  # chance gives 2 of 10
+        {"head_1:1_at_7_8": [0.1, 0.22]},  # the decision head attends more to it
         {"decision_head": "1:0"},
     ),
     "four_digits_previous_sum": (
