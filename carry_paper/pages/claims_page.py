@@ -26,7 +26,7 @@ from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NOT_RUN, runs_show
-from carry_paper.pages.box import number
+from carry_paper.pages.box import at_bars, number
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
 
@@ -449,6 +449,7 @@ TEMPLATES.filters |= {
     "words": words,
 }
 TEMPLATES.globals |= {
+    "at_bars": at_bars,
     "headings": HEADINGS,
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,
