@@ -316,6 +316,22 @@ def changes_with_both_heads(measured: Fields, *, share: float = ACCURACY_TO_ATTE
     return both_pass and changes_together(measured, share=share)
 
 
+def heads_change_apart(evidence: Evidence) -> pd.DataFrame:
+    """Epochs from one head's attention passing half to the other's (Sec. 3, Fig. 2)."""
+    rows = transition_rows(
+        evidence,
+        N1,
+        first="attention_passes_half",
+        last="last_head_passes_half",
+    )
+    return rows.assign(value=rows.last_head_passes_half - rows.attention_passes_half)
+
+
+def change_separately(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
+    """Return True if the heads of `heads_change_apart` do not change together."""
+    return bool(measured["value"] > window(measured["planned"], share))
+
+
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the norm's nearest turn (Sec. 3)."""
     return transition_rows(

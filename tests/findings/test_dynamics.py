@@ -82,6 +82,16 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
         )
 
 
+@pytest.mark.parametrize(("last", "shows"), [(108, False), (109, True)])
+def test_heads_that_change_more_than_a_fiftieth_of_the_training_apart(monkeypatch, last, shows):
+    history = one_layer(first=100, last=last)
+    monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
+    monkeypatch.setattr(Evidence, "planned_epochs", lambda self, group: EPOCHS)
+    found = registry.entry("finding/heads_separately").measure(Evidence("ours"))
+    assert found.runs == {4: last - 100, 7: last - 100}
+    assert list(found.shows.values()) == [shows, shows]
+
+
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     """Ten epochs of 1000 are ten epochs, wherever the training stopped."""
     history = one_layer(first=89, turn=110)  # twelve and nine epochs before and after the rise

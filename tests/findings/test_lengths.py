@@ -100,6 +100,33 @@ def test_the_two_kinds_of_staircase_by_hand():
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
 
 
+def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
+    """Head 0:1 looks ahead at the digits, 1:0 at the answer rows; the last column has none."""
+    layout = tiny.config.layout
+    pattern = torch.zeros(2, 2, layout.length, layout.length)
+    for column in range(layout.width - 1):
+        keys = [column + 1, layout.width + 1 + column + 1]
+        for row in (column, layout.width + 1 + column):
+            pattern[0, 1, row, keys] = 0.4
+        pattern[1, 0, layout.answer[column], keys] = 0.3
+        pattern[1, 1, layout.answer[column], keys] = 0.1
+    monkeypatch.setattr(heads, "mean_attention", lambda model: pattern)
+    measured = lengths.previous_sums(tiny)
+    assert measured == pytest.approx(
+        {
+            "value": 0.6,
+            "layer_0": 0.8,
+            "layer_0_exceeds_last_by": 0.2,
+            "uniform": 2 / layout.length,
+        }
+    )
+    pattern[0] = 0
+    pattern[0, 0, layout.answer[0], 1] = 0.5  # at one answer row
+    measured = lengths.previous_sums(tiny)
+    assert measured["layer_0"] == pytest.approx(0.5 / (layout.width - 1))
+    assert measured["layer_0_exceeds_last_by"] == pytest.approx(-0.6)
+
+
 # ---------------------------------------------------------------- forgetting
 
 

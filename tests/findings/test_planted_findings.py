@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -273,7 +274,7 @@ def models(monkeypatch) -> Callable[[str, int], list[Transformer]]:
     """So many random runs of a group, and few random sums."""
 
     def plant(group: str, count: int) -> list[Transformer]:
-        config = ModelConfig(layers=1 if group == N1 else 2, d_model=16, d_ff=8)
+        config = replace(GROUPS[group].config, d_model=16, d_ff=8)
         planted_models = [Transformer(config).eval() for _ in range(count)]
         monkeypatch.setattr(survey, "SAMPLE", 2_000)
         monkeypatch.setattr(
@@ -351,6 +352,57 @@ def test_the_decision_head_brings_the_previous_sum(models, monkeypatch):
     monkeypatch.setattr(measure, "decision_head", lambda model: 1)
     measurement = measured("previous_sum", Evidence("ours"))
     assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
+
+
+def test_the_other_head_attends_to_its_own_column(models, monkeypatch):
+    def pattern(own: float, decider: float) -> torch.Tensor:
+        """Head 0 and the decision head, 1, give so much to the digits of the own column."""
+        attention = torch.zeros(2, 2, 10, 10)
+        for column, row in enumerate(GROUPS[DECODER].config.layout.answer):
+            keys = [column, column + 4]
+            attention[1, 0, row, keys] = torch.tensor([0.75, 0.25]) * own
+            attention[1, 1, row, keys] = decider / 2
+        return attention
+
+    three = [pattern(0.21, 0.1), pattern(0.19, 0.1), pattern(0.21, 0.22)]  # chance gives 2 of 10
+    looking(models(DECODER, 3), three, monkeypatch)
+    monkeypatch.setattr(measure, "decision_head", lambda model: 1)
+    measurement = measured("decoder_current_sum", Evidence("ours"))
+    assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
+
+
+def test_heads_share_what_both_give(models, monkeypatch):
+    """Half of the rows are the same in both heads, the others have nothing in common."""
+    length = GROUPS[DIGITS4].config.layout.length
+    rows = torch.arange(length)
+    first = torch.zeros(2, 2, length, length)
+    first[:, :, rows, 0] = 1.0
+    alike = first.clone()
+    first[0, 1, rows[::2]] = torch.eye(length)[1]
+    looking(models(DIGITS4, 2), [first, alike], monkeypatch)
+    measurement = measured("four_digits_first_layer", Evidence("ours"))
+    n_same = len(rows[1::2])
+    assert judged(measurement) == (pytest.approx([n_same / length, 1.0]), [False, True])
+
+
+def test_each_class_is_asked_where_its_carries_come_from(models, monkeypatch):
+    """Class by class, the decision head looks to the right where there is a carry-in."""
+    layout = GROUPS[DIGITS4].config.layout
+    carry_in = carries.carry_in(4)
+
+    def attention(model: Transformer, classes: Any, n_examples: int, seed: int) -> torch.Tensor:
+        by_class = torch.zeros(len(classes), 2, 2, layout.length, layout.length)
+        for task, pos in carry_in.nonzero().tolist():
+            by_class[task, 1, 0, layout.answer[pos], [pos + 1, pos + 6]] = 0.3
+        if model is weak:
+            by_class[-1, 1, 0, layout.answer[0], 1] = 0.1
+        return by_class
+
+    _, weak = models(DIGITS4, 2)
+    monkeypatch.setattr(measure, "class_attention", attention)
+    monkeypatch.setattr(measure, "decision_head", lambda model: 0)
+    measurement = measured("four_digits_by_class", Evidence("ours"))
+    assert judged(measurement) == (pytest.approx([0.6, 0.4]), [True, False])
 
 
 # ---------------------------------------------------------------- the residual stream

@@ -17,6 +17,7 @@ from carry_core.groups import MAIN
 from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange, survey, typology
 from carry_paper.ledger import registry, seeds
+from carry_paper.ledger.registry import ROWS
 
 
 def of_kinds(**counts):
@@ -69,6 +70,7 @@ def test_findings_and_measures_are_judged_by_kind():
         "of one head": is_one_head | (rows.kind == "earlier"),
         "mixed": ~is_one_head | (rows.index % 2 == 0),
     }
+    shows["not measured"] = np.nan
     rows = rows.assign(**{f"{name} shows": x for name, x in shows.items()})
     rows = rows.assign(apart=np.where(is_one_head, 1.0, 2.0) + rows.index / 100, alike=1.0)
     findings, medians = seeds.by_kind(rows, ["apart", "alike"])
@@ -197,6 +199,22 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
         BadInput, match="lacks what the rule of pentagon asks for: run `make seeds`"
     ):
         seeds.saved()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few")
+def test_findings_under_two_ablations_and_by_interchange_are_measured_per_run(monkeypatch):
+    some = {"finding/joint_ablation": heads.adds_without_carrying}
+    some["finding/own_sum"] = typology.others_bring_own_sum
+    monkeypatch.setattr(registry, "ROWS", {name: ROWS[name] for name in some})
+    monkeypatch.setattr(typology, "COUNT", 200)
+    row = seeds.measured("ours", "quick", [2]).set_index("epoch").loc[np.nan]
+    for name, rule in some.items():
+        name = name.removeprefix("finding/")
+        assert 0 <= row[name] <= 1
+        assert row[f"{name} shows"] == rule({"value": row[name]})
+    assert row.fields["joint_ablation"]["without_the_MLP_alone"] > 0.9
+    assert row["own_sum"] + row.fields["own_sum"]["moved"] <= 1
 
 
 def test_each_finding_about_the_main_group_has_a_rule():

@@ -149,7 +149,7 @@ def test_no_verdict_stands_beside_other_weights(page):
         store_results(weights)
         unjudged = box.verdict_box(["finding/transition"], NAME, page_runs=page_runs)
         assert "ours" not in unjudged.text
-        assert f"the weights of {NAME} here are others" in unjudged.html
+        assert f"No verdicts here on {NAME}: these weights are not" in unjudged.html
         assert f"carry compare {NAME}" in unjudged.html
         assert "1.0" not in box.ledger("finding/transition", group=NAME, page_runs=page_runs).html
     store_results(changed)
