@@ -355,12 +355,12 @@ def test_the_decision_head_brings_the_previous_sum(models, monkeypatch):
 
 
 def test_the_other_head_attends_to_its_own_column(models, monkeypatch):
-    def pattern(own: float, decider: float) -> torch.Tensor:
+    def pattern(own_mass: float, decider: float) -> torch.Tensor:
         """Head 0 and the decision head, 1, give so much to the digits of the own column."""
         attention = torch.zeros(2, 2, 10, 10)
         for column, row in enumerate(GROUPS[DECODER].config.layout.answer):
             keys = [column, column + 4]
-            attention[1, 0, row, keys] = torch.tensor([0.75, 0.25]) * own
+            attention[1, 0, row, keys] = torch.tensor([0.75, 0.25]) * own_mass
             attention[1, 1, row, keys] = decider / 2
         return attention
 
@@ -377,9 +377,9 @@ def test_heads_share_what_both_give(models, monkeypatch):
     rows = torch.arange(length)
     first = torch.zeros(2, 2, length, length)
     first[:, :, rows, 0] = 1.0
-    alike = first.clone()
+    same_heads = first.clone()
     first[0, 1, rows[::2]] = torch.eye(length)[1]
-    looking(models(DIGITS4, 2), [first, alike], monkeypatch)
+    looking(models(DIGITS4, 2), [first, same_heads], monkeypatch)
     measurement = measured("four_digits_first_layer", Evidence("ours"))
     n_same = len(rows[1::2])
     assert judged(measurement) == (pytest.approx([n_same / length, 1.0]), [False, True])

@@ -204,12 +204,12 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_findings_under_two_ablations_and_by_interchange_are_measured_per_run(monkeypatch):
-    some = {"finding/joint_ablation": heads.adds_without_carrying}
-    some["finding/own_sum"] = typology.others_bring_own_sum
-    monkeypatch.setattr(registry, "ROWS", {name: ROWS[name] for name in some})
+    findings_asked = {"finding/joint_ablation": heads.adds_without_carrying}
+    findings_asked["finding/own_sum"] = typology.others_bring_own_sum
+    monkeypatch.setattr(registry, "ROWS", {name: ROWS[name] for name in findings_asked})
     monkeypatch.setattr(typology, "COUNT", 200)
     row = seeds.measured("ours", "quick", [2]).set_index("epoch").loc[np.nan]
-    for name, rule in some.items():
+    for name, rule in findings_asked.items():
         name = name.removeprefix("finding/")
         assert 0 <= row[name] <= 1
         assert row[f"{name} shows"] == rule({"value": row[name]})
