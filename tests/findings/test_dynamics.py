@@ -87,9 +87,9 @@ def test_heads_that_change_more_than_a_fiftieth_of_the_training_apart(monkeypatc
     history = one_layer(first=100, last=last)
     monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
     monkeypatch.setattr(Evidence, "planned_epochs", lambda self, group: EPOCHS)
-    found = registry.entry("finding/heads_separately").measure(Evidence("ours"))
-    assert found.runs == {4: last - 100, 7: last - 100}
-    assert list(found.shows.values()) == [shows, shows]
+    measurement = registry.entry("finding/heads_separately").measure(Evidence("ours"))
+    assert measurement.runs == {4: last - 100, 7: last - 100}
+    assert list(measurement.shows.values()) == [shows, shows]
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():

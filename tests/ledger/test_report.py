@@ -10,8 +10,8 @@ from carry_paper.ledger.results import Row
 
 def row(keys: list[str], shows: list[bool | None]) -> Row:
     """A finding that these runs show, with its exact interval."""
-    said = [x for x in shows if x is not None]
-    interval = [list(settling.clopper_pearson(sum(said), len(said)))]
+    answers = [x for x in shows if x is not None]
+    interval = [list(settling.clopper_pearson(sum(answers), len(said)))]
     return Row("finding/staircase", fields={"run": keys, "shows": shows}, interval=interval)
 
 
