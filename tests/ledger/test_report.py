@@ -11,7 +11,7 @@ from carry_paper.ledger.results import Row
 def row(keys: list[str], shows: list[bool | None]) -> Row:
     """A finding that these runs show, with its exact interval."""
     answers = [x for x in shows if x is not None]
-    interval = [list(settling.clopper_pearson(sum(answers), len(said)))]
+    interval = [list(settling.clopper_pearson(sum(answers), len(answers)))]
     return Row("finding/staircase", fields={"run": keys, "shows": shows}, interval=interval)
 
 
