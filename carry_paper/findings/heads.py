@@ -98,15 +98,21 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
 CANNOT_CARRY_CORRELATION = Bar(0.9, perfect=1)
 
 
-def no_carry_correlation(table: ClassAccuracies, n_digits: int = 0) -> float:
+def no_carry_correlation(
+    table: ClassAccuracies, n_digits: int = 0, but: tuple[int, int] | None = None
+) -> float:
     """Return the Pearson correlation with a model that never carries (the PCC of Sec. 5, Fig. 5).
 
     It is taken over both kinds of accuracy, at the last `n_digits` positions (all if
-    0). It is NaN if all cells are equal.
+    0), without the cell `but`, a class and a position. It is NaN if all cells are equal.
     """
     reference = no_carry_reference(table.accuracy.shape[1])
-    measured = torch.cat([table.accuracy, table.corrected])[:, -n_digits:].flatten()
-    expected = torch.cat([reference.accuracy, reference.corrected])[:, -n_digits:].flatten()
+    counts = torch.ones_like(table.accuracy, dtype=torch.bool)
+    if but is not None:
+        counts[but] = False
+    counts = torch.cat([counts, counts])[:, -n_digits:]
+    measured = torch.cat([table.accuracy, table.corrected])[:, -n_digits:][counts]
+    expected = torch.cat([reference.accuracy, reference.corrected])[:, -n_digits:][counts]
     return torch.corrcoef(torch.stack([measured, expected]).double())[0, 1].item()
 
 
