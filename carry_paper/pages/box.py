@@ -16,7 +16,7 @@ import pandas as pd
 
 from carry_core import carries, groups
 from carry_core.runs import Runs
-from carry_paper.ledger import results
+from carry_paper.ledger import export, results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.results import Row, gathered
@@ -342,7 +342,17 @@ def verdict_box(
             for source in SOURCES
         },
     )
-    return Html(html, "\n".join(_plain(line, line in judged) for line in lines))
+    text = "\n".join(_plain(line, line in judged) for line in lines)
+    return Html(html, text, rows_of(judged))
+
+
+def rows_of(lines: Iterable[Line]) -> pd.DataFrame:
+    """Return the stored rows behind some lines, as `carry results --csv` has them."""
+    rows: dict[str, list[Row]] = {source: [] for source in SOURCES}
+    for line in lines:
+        for source, rows_of_source in line.rows.items():
+            rows[source] += rows_of_source
+    return export.table(rows)
 
 
 def _trainings(lines: Iterable[Line]) -> set[str]:
@@ -389,7 +399,7 @@ def ledger(*ids: str, group: str | None = None, page_runs: Runs | None = None) -
     for line in lines:
         values = [side.value for side in line.sides.values() if side]
         text.append(" | ".join([line.claims[0].id, line.paper, *values]))
-    return Html(html, "\n".join(text))
+    return Html(html, "\n".join(text), rows_of(lines))
 
 
 def printed_cells(table: str) -> pd.DataFrame:
