@@ -14,6 +14,7 @@ What was imported from the author's release is in `data/author/<group>/`, in the
 float32. `load` also takes the path of such a file, or of a folder of them, wherever they are.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -590,6 +591,18 @@ def are_finite(tensors: Weights) -> bool:
     """
     totals = torch.stack([p.sum() for p in tensors.values()])
     return bool(totals.isfinite().all())
+
+
+def digest(weights: Weights) -> str:
+    """Return the sha256 of parameters, by their names and their values in float32.
+
+    It does not depend on the file that has them, nor on the order of the names.
+    """
+    sha256 = hashlib.sha256()
+    for name, p in sorted(weights.items()):
+        sha256.update(f"{name} {[*p.shape]}\n".encode())
+        sha256.update(p.detach().cpu().float().contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def save_run(
