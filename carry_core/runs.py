@@ -317,6 +317,17 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
     """Return the runs in a file or in a folder of files, or those numbered `runs`.
 
     Raises:
+        BadInput: As `at_path`.
+    """
+    return loaded(*at_path(path, runs))
+
+
+def at_path(
+    path: Path, runs: Collection[int] | None = None
+) -> tuple[str, str, dict[int, "TrainedRun"]]:
+    """Return the group, the source and the files of the runs in a file or folder, by number.
+
+    Raises:
         BadInput: There is no such file, run, or record; or the runs were not trained alike.
     """
     if not os.path.lexists(path):
@@ -357,7 +368,7 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
         )
     chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
     ((group, recipe, _),) = trainings
-    return loaded(group, "author" if recipe == "author" else "ours", chosen)
+    return group, "author" if recipe == "author" else "ours", chosen
 
 
 def loaded(group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Runs:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from carry_core import carries, groups
-from carry_core.runs import Runs
+from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted
@@ -295,6 +295,17 @@ def _paths(page_runs: Runs | None, source: str, group: str) -> list[Path] | None
     return [stored.path for stored in page_runs.stored.values()]
 
 
+def _place(page_runs: Runs | None) -> str:
+    """Return the file or folder of a page's runs, if it is not that of their group; else ""."""
+    if page_runs is None:
+        return ""
+    paths = [stored.path for stored in page_runs.stored.values()]
+    in_groups = folder(page_runs.source)
+    if not paths or all(path.is_relative_to(in_groups) for path in paths):
+        return ""
+    return str(paths[0] if len(paths) == 1 else paths[0].parent)
+
+
 def verdict_box(
     ids: Iterable[str],
     group: str | None = None,
@@ -336,6 +347,7 @@ def verdict_box(
         others=bool(_trainings(line for line in judged if line.groups != [group])),
         named=groups.find,
         other_weights=other_weights,
+        place=_place(page_runs),
         missing=not any(stored.values()),
         waiting={
             source: not_run(row for line in judged for row in line.rows[source])

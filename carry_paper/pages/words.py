@@ -1,6 +1,6 @@
 """Words for a page's sentences, made from computed results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,12 @@ def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
             share = loaded.record["epochs"] / loaded.planned_epochs
             trainings.add((loaded.record["recipe"], share))
     return trainings
+
+
+def measured_anew(numbers: Sequence[int]) -> str:
+    """Return a sentence on the runs whose swaps a page measured: no stored ones are theirs."""
+    names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(map(str, numbers))}"
+    return f" The swaps of {names} were measured for this page: those stored are of other weights."
 
 
 def tested_epochs(history: runs.History) -> str:
