@@ -330,15 +330,7 @@ def at_path(
     Raises:
         BadInput: There is no such file, run, or record; or the runs were not trained alike.
     """
-    if not os.path.lexists(path):
-        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
-    files = [path]
-    if path.is_dir():
-        files = sorted(path.glob(f"*{SUFFIX}"))
-        if not files:
-            raise BadInput(
-                f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
-            )
+    files = _files_at(path)
     if runs is not None:
         check_numbers(runs)
 
@@ -369,6 +361,29 @@ def at_path(
     chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
     ((group, recipe, _),) = trainings
     return group, "author" if recipe == "author" else "ours", chosen
+
+
+def _files_at(path: Path) -> list[Path]:
+    """Return the file of weights at a path, or those in the folder there.
+
+    Raises:
+        BadInput: There are none.
+    """
+    if not os.path.lexists(path):
+        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
+    if path.is_dir():
+        files = sorted(path.glob(f"*{SUFFIX}"))
+        if not files:
+            raise BadInput(
+                f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
+            )
+        return files
+    if path.is_file() and path.suffix != SUFFIX:
+        raise BadInput(
+            f"{path} is no file of weights: expected a run's file such as run0{SUFFIX}, or a "
+            "folder with some."
+        )
+    return [path]
 
 
 def loaded(group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Runs:

@@ -203,7 +203,7 @@ class MapsOfRuns:
     """Maps of some runs, stored or not: those of other weights than are stored are measured.
 
     Attributes:
-        measured: The runs whose maps were measured, with `default_pairs`.
+        measured: The runs whose maps were measured, with `PAIRS_OF_OTHERS`: half a minute each.
     """
 
     def __init__(self, loaded: runs.Runs) -> None:
@@ -218,7 +218,7 @@ class MapsOfRuns:
         if self.measured:
             models = [(run, loaded.model(run)) for run in self.measured]
             group = groups.find(loaded.group)
-            new = _to_store(measure_models(models, group, pairs=default_pairs(group.name)))
+            new = _to_store(measure_models(models, group, pairs=PAIRS_OF_OTHERS))
             self._maps = pd.concat([stored, new]) if len(stored) else new
 
     def load(self, *, control: bool = False) -> pd.DataFrame:

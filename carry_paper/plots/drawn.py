@@ -64,9 +64,9 @@ def table(figure: Figure) -> pd.DataFrame:
     for ax in panels:
         head = _Head.of(ax, panels)
         for number, (kind, drawn) in enumerate(_drawn(ax, legends, head), 1):
-            for series, x, y, value in drawn:
-                place = (head.side, head.panel, head.left, head.below)
-                items.append(Item(*place, kind, number, series, x, y, value))
+            for entry in drawn:
+                words = (entry.side or head.side, head.panel, head.left, head.below)
+                items.append(Item(*words, kind, number, *entry[:4]))
     return pd.DataFrame(items, columns=Item._fields)
 
 
@@ -167,7 +167,15 @@ def _marks(axis: Axis) -> dict[float, str]:
 
 # ---- what is drawn in a panel
 
-Entry = tuple[str, Any, Any, Any]  # series, x, y, value
+
+class Entry(NamedTuple):
+    """What an `Item` has that may differ within a line, bars or cells; no `side` is the panel's."""
+
+    series: str
+    x: Any
+    y: Any
+    value: Any = None
+    side: str = ""
 
 
 def _drawn(ax: Axes, legends: Mapping[str, str], head: _Head) -> Iterator[tuple[str, list[Entry]]]:
@@ -205,7 +213,7 @@ def _texts(ax: Axes) -> Iterator[tuple[str, list[Entry]]]:
         words = _words(text.get_text())
         if words:
             x, y = text.xy if isinstance(text, Annotation) else text.get_position()
-            yield "text", [(words, x, y, None)]
+            yield "text", [Entry(words, x, y)]
 
 
 def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: _Head) -> tuple[str, list[Entry]]:
@@ -213,11 +221,11 @@ def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: _Head) -> tupl
     series = _series(line, line.get_color(), names)
     xs, ys = (np.asarray(values, dtype=float) for values in line.get_data(orig=False))
     if line.get_transform() == ax.get_yaxis_transform():
-        return "across", [(series, None, ys[0], None)]
+        return "across", [Entry(series, None, ys[0])]
     if line.get_transform() == ax.get_xaxis_transform():
-        return "up", [(series, xs[0], None, None)]
+        return "up", [Entry(series, xs[0], None)]
     places = zip(_places(xs, head.marks[0]), _places(ys, head.marks[1]), strict=True)
-    return "line", [(series, x, y, None) for x, y in places]
+    return "line", [Entry(series, x, y) for x, y in places]
 
 
 def _points(part: PathCollection, names: Mapping[str, str], head: _Head) -> list[Entry]:
@@ -230,7 +238,7 @@ def _points(part: PathCollection, names: Mapping[str, str], head: _Head) -> list
     entries = []
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         series = _series(part, colours[i % len(colours)] if len(colours) else "none", names)
-        entries.append((series, x, y, None if values is None else values[i]))
+        entries.append(Entry(series, x, y, None if values is None else values[i]))
     return entries
 
 
@@ -242,22 +250,27 @@ def _spans(part: LineCollection, names: Mapping[str, str], head: _Head) -> list[
         series = _series(part, colours[i % len(colours)], names)
         xs, ys = np.asarray(ends, dtype=float).T
         places = zip(_places(xs, head.marks[0]), _places(ys, head.marks[1]), strict=True)
-        entries += [(series, x, y, None) for x, y in places]
+        entries += [Entry(series, x, y) for x, y in places]
     return entries
 
 
 def _bars(container: BarContainer, names: Mapping[str, str], head: _Head) -> list[Entry]:
-    """Return a bar for each mark, with its length as its value."""
+    """Return a bar for each mark, with its length as its value.
+
+    A bar's own label is the side that it is of, where both sides are in a panel.
+    """
     entries: list[Entry] = []
     for bar in container.patches:
         series = _series(container, bar.get_facecolor(), names)
+        label = str(bar.get_label())
+        side = "" if label.startswith(NAMELESS) else label
         if container.orientation == "horizontal":
-            middle = bar.get_y() + bar.get_height() / 2
-            entries.append((series, None, _mark(middle, head.marks[1]), bar.get_width()))
+            y = _mark(bar.get_y() + bar.get_height() / 2, head.marks[1])
+            entries.append(Entry(series, None, y, bar.get_width(), side))
         else:
-            middle = bar.get_x() + bar.get_width() / 2
-            entries.append((series, _mark(middle, head.marks[0]), None, bar.get_height()))
-    return entries
+            x = _mark(bar.get_x() + bar.get_width() / 2, head.marks[0])
+            entries.append(Entry(series, x, None, bar.get_height(), side))
+    return [entry for entry in entries if not np.isnan(entry.value)]
 
 
 def _mark(place: float, marks: Mapping[float, str]) -> Any:
@@ -272,7 +285,7 @@ def _cells(part: AxesImage | QuadMesh, head: _Head) -> list[Entry]:
         return []
     across, up = _middles(part, values.shape)
     xs, ys = _marked(across, head.marks[0]), _marked(up, head.marks[1])
-    return [("", xs[j], ys[i], value) for (i, j), value in np.ndenumerate(values)]
+    return [Entry("", xs[j], ys[i], value) for (i, j), value in np.ndenumerate(values)]
 
 
 def _plain(values: Any) -> NDArray[Any]:

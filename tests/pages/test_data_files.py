@@ -77,8 +77,11 @@ def test_bars_have_runs_and_names_and_the_paper_has_its_line():
                 rows.append((run, "head", carry_class, position, True, right, off))
     names = ["run", "ablation", "carry_class", "position", "carry_in", "accuracy", "corrected"]
     cells = pd.DataFrame(rows, columns=names)
-    table = read(data_files.csv_of(cell_bars({OURS: cells, "paper": cells[cells.run == 2]})))
-    bars = table[table.kind == "bar"]
+    others = cells.assign(accuracy=cells.accuracy / 2)
+    sides = {AUTHORS: others, OURS: cells, "paper": cells[cells.run == 2]}
+    table = read(data_files.csv_of(cell_bars(sides)))
+    assert len(table[(table.kind == "bar") & (table.side == AUTHORS)]) == 3 * len(cells)
+    bars = table[(table.kind == "bar") & (table.side == OURS)]
     for _, cell in cells.iterrows():
         panel = bars[(bars.panel == f"head {cell.position}") & (bars.left == cell.carry_class)]
         of_run = panel[panel.x.astype(float) == cell.run].set_index("series").value
