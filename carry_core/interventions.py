@@ -34,6 +34,7 @@ from torch import Tensor
 from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.model import (
+    HookAt,
     ModelConfig,
     Point,
     Read,
@@ -259,7 +260,7 @@ class Intervention:
         def replace_activation(name: str, x: Tensor) -> Tensor:
             return replacements[name](name, x) if name in replacements else x
 
-        return replace_activation
+        return HookAt(frozenset(replacements), replace_activation)
 
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
@@ -398,7 +399,7 @@ class Combined:
                 changed = hook(name, changed)
             return changed
 
-        return replace_activation
+        return HookAt(frozenset(self.changes(model.config)), replace_activation)
 
 
 class Target(NamedTuple):

@@ -105,6 +105,22 @@ def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
     return hook
 
 
+@dataclass(frozen=True)
+class HookAt:
+    """A hook that acts at some hook points only. The model does not call it at the others.
+
+    Attributes:
+        points: The names of these hook points.
+        function: The hook itself.
+    """
+
+    points: frozenset[str]
+    function: TensorHook
+
+    def __call__(self, name: str, tensor: Tensor) -> Tensor:
+        return self.function(name, tensor)
+
+
 class Point(str):
     """A hook point's name, as the model passes it to a hook.
 
@@ -520,8 +536,11 @@ class Transformer(nn.Module):
                 "A compiled model with a hook computes all positions: leave out `read`, "
                 "and choose them from the logits."
             )
+        points = hook.points if isinstance(hook, HookAt) else None
 
         def at(name: str, x: Tensor) -> Tensor:
+            if points is not None and name not in points:
+                return x
             point = name
             if not compiling:
                 point = Point(name, self.config.positions_at(name, read, length))

@@ -7,15 +7,18 @@ whenever the table is read (`decided`).
 
 import gzip
 import json
+import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
+from scipy import stats
 from torch import Tensor
 
 from carry_core import groups, runs
@@ -24,7 +27,17 @@ from carry_core.files import damaged, data_dir, reading
 from carry_core.model import Transformer
 from carry_paper.checksums import save_listed
 from carry_paper.findings import carry_line
-from carry_paper.findings.carry_line import ColumnLine, FittedColumn, Stream, Transfer
+from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.carry_line import (
+    CONTROL_MOVES,
+    ON_THE_LINE,
+    WRITTEN_LATE,
+    ColumnLine,
+    FittedColumn,
+    Stream,
+    Transfer,
+)
+from carry_paper.findings.evidence import Evidence
 from carry_paper.schemas import one_of, read_table
 
 PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
@@ -219,16 +232,40 @@ def measure_group(
     return pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
 
 
+def lines_of(loaded: runs.Runs, count: int) -> pd.DataFrame:
+    """Return a summary of each run, as `by_run` gives it, from a few pairs of each column.
+
+    Args:
+        loaded: Runs of two layers or more.
+        count: The number of pairs in each column, half of them for the fit.
+    """
+    group = groups.find(loaded.group)
+    rows = []
+    for run, model in loaded.models():
+        key = {"source": "", "group": group.name, "recipe": "", "run": run}
+        for line in carry_line.column_lines(model, group.n_digits, count, n_profile_sums=count):
+            rows.append({**key, "reason": None, **line.fields})
+    table = pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
+    return by_run(decided(table)).set_index("run")
+
+
 # ---- what the criteria decide
 
 
-def decided(table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with `on_line`, which is True, False or None (`carry_line.on_one_line`)."""
+def decided(
+    table: pd.DataFrame,
+    line: float = ON_THE_LINE,
+    control: float = CONTROL_MOVES,
+) -> pd.DataFrame:
+    """Return rows with `on_line`, which is True, False or None (`carry_line.on_one_line`).
+
+    The bars are those of the criterion, unless others are given to see what hangs on them.
+    """
     on_line = []
     for fields in table.to_dict("records"):
         has_reason = isinstance(fields["reason"], str)
         reason = fields["reason"] if has_reason else None
-        on_line.append(carry_line.on_one_line({**fields, "reason": reason}))
+        on_line.append(carry_line.on_one_line({**fields, "reason": reason}, line, control))
     return table.assign(on_line=pd.Series(on_line, table.index, dtype=object))
 
 
@@ -237,19 +274,23 @@ def by_run(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The number of `columns` that have a line; the `lowest` interchange accuracy of a line in
-        a direction; the most `dimensions` that a column needs; the mean `late` share; and
-        `on_line`, which is True if each column's carry is on one line, None if no column has one;
-        and `who` writes it (`carry_line.who_writes`).
+        a direction; the most `dimensions` that a column needs; the mean `late` share, and the word
+        for it, `who` (`carry_line.who_writes`); the most `writers` of a column, heads of the last
+        layer that write its coordinate; and `on_line`, which is True if each column's carry is on
+        one line, None if no column has a line.
     """
     rows = []
     for key, columns in table.groupby(KEY[:-1], sort=False):
         measured = columns[columns.on_line.notna()]
+        config = groups.find(columns.group.iloc[0]).config
+        writers = [carry_line.n_writers(shares, config) for shares in measured.shares]
         row = {
             **dict(zip(KEY[:-1], key, strict=True)),
             "columns": len(measured),
             "lowest": measured[["up", "down"]].min().min(),
             "dimensions": measured.dimensions.max(skipna=False),
             "late": measured.late.mean(),
+            "writers": max(writers, default=0),
             "who": carry_line.who_writes(measured.late.mean()) if len(measured) else "",
             "on_line": bool(measured.on_line.all()) if len(measured) else None,
         }
@@ -257,20 +298,242 @@ def by_run(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"on_line": object})
 
 
+def leading(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the author's runs, and of ours those of each group's leading recipe.
+
+    That is `paper` where the table has it. A group may have rows of `quick` as well.
+    """
+    by_paper = rows[rows.recipe == "paper"]
+    has_paper = rows.group.isin(by_paper[by_paper.source == "ours"].group.unique())
+    return rows[(rows.source == "author") | (rows.recipe == "paper") | ~has_paper]
+
+
+def all_controls(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each control of each column: `carry_line.Control` and the column's key."""
+    return _unfolded(rows, "controls")
+
+
+def all_transfers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each line that was tried elsewhere: `carry_line.Transfer` and the key.
+
+    `line of` says whether it is that of `another column` of the run, or of `another run`.
+    """
+    parts = []
+    for name, of in (("columns", "another column"), ("runs", "another run")):
+        parts.append(_unfolded(rows, name).assign(**{"line of": of}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def failures(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns whose carry is not on one line, the worst first.
+
+    `lowest` is the interchange accuracy of the worse `direction`, and `attention` the lower one of
+    the last attention's swaps; `against` is the number of controls that count against the line.
+    """
+    failing = rows[rows.on_line.eq(False)]
+    both = failing[["up", "down"]].astype(float)
+    against = [len(carry_line.counting_controls(controls)) for controls in failing.controls]
+    columns = {
+        "lowest": both.min(axis=1),
+        "direction": both.idxmin(axis=1).map(DIRECTIONS),
+        "attention": failing[["attention_up", "attention_down"]].astype(float).min(axis=1),
+        "against": against,
+    }
+    return failing.assign(**columns).sort_values("lowest")
+
+
+DIRECTIONS = {"up": "no carry → carry", "down": "carry → no carry"}
+NEAR = 1  # steps in the next column's digit sum up to which two sums are near each other
+FAR = 10  # steps from which on they are far apart
+
+
+def near_and_far(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return what the last attention does in near pairs and in far ones, for each column.
+
+    Returns:
+        Two rows for each column, with `near` True and False: the means over its pairs of `late`,
+        `line` and `attention` of `carry_line.StepRow`.
+    """
+    steps = _unfolded(rows, "steps")
+    steps = steps[(steps.step <= NEAR) | (steps.step >= FAR)]
+    steps = steps.assign(near=steps.step <= NEAR)
+    results = []
+    for key, of_column in steps.groupby([*KEY, "near"], sort=False):
+        row = dict(zip([*KEY, "near"], key, strict=True))
+        for name in ("late", "line", "attention"):
+            row[name] = np.average(of_column[name], weights=of_column.pairs)
+        results.append(row)
+    return pd.DataFrame(results)
+
+
+PROPAGATES = 9  # the digit sum at which the next column passes its own carry-in on
+
+
+def chain_gap(profile: Sequence[Mapping[str, float | int]]) -> float:
+    """Return how far the next column's own carry-in moves the coordinate where it should not.
+
+    That is the mean distance, over digit sums other than 9, between sums with and without a carry
+    into the next column. It is NaN where none can arrive there.
+
+    Args:
+        profile: The rows of `carry_line.profile`.
+    """
+    rows = pd.DataFrame(profile)
+    coordinates = rows.assign(coordinate=rows.early + rows.late)
+    by_chain = coordinates.pivot_table("coordinate", "digit_sum", "chain")
+    if len(by_chain.columns) < 2:
+        return float("nan")
+    gaps = (by_chain[1] - by_chain[0]).abs()
+    return float(gaps.drop(PROPAGATES, errors="ignore").mean())
+
+
+def _unfolded(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return a row for each entry of a column that holds lists of rows, with the key."""
+    unfolded = []
+    for row in rows.to_dict("records"):
+        key = {column: row[column] for column in KEY}
+        entries = row[name] if isinstance(row[name], list) else []
+        unfolded += [{**key, **entry} for entry in entries]
+    return pd.DataFrame(unfolded)
+
+
+# The ledger's quantifiers, by the share of runs from which on they hold.
+MOSTLY = 2 / 3
+NOT = 1 / 3
+FEWEST_RUNS = 3  # fewer get no word
+
+
+def by_group(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return how many runs of each group have the carry on one line, from rows of `by_run`.
+
+    Returns:
+        For each source, group, recipe and length of sums, the number of `runs` that have a line;
+        of these, the number that are `on_line` and its exact 95% interval as a share, from `low`
+        to `high`; the `word` for it; the `lowest` interchange accuracy, the most `dimensions`, and
+        the lowest and highest late share, `late_low` and `late_high`.
+    """
+    rows = []
+    for key, all_runs in summary.groupby([*KEY[:3], "digits"], sort=False):
+        asked = all_runs[all_runs.on_line.notna()]
+        count = int(asked.on_line.sum())
+        interval = (float("nan"), float("nan"))
+        if len(asked):
+            interval = stats.binomtest(count, len(asked)).proportion_ci(0.95, method="exact")
+        row = {
+            **dict(zip([*KEY[:3], "digits"], key, strict=True)),
+            "runs": len(asked),
+            "on_line": count,
+            "low": interval[0],
+            "high": interval[1],
+            "word": word_for(count, len(asked)),
+            "lowest": asked.lowest.min(),
+            "dimensions": asked.dimensions.max(),
+            "late_low": asked.late.min(),
+            "late_high": asked.late.max(),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def word_for(count: int, n_runs: int) -> str:
+    """Return the ledger's word for a statement about all runs of which `count` show it."""
+    if n_runs < FEWEST_RUNS:
+        return "too few runs"
+    if count == n_runs:
+        return "in all"
+    if count >= MOSTLY * n_runs:
+        return "mostly"
+    return "not" if count <= NOT * n_runs else "mixed"
+
+
+# ---- rows of the ledger
+
+
+def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """Return the stored rows of the runs of a group that the ledger is about.
+
+    Raises:
+        BadInput: A run has no stored line.
+    """
+    loaded = evidence.group(group)
+    recipe = loaded.record["recipe"] if evidence.source == "ours" else "paper"
+    table = saved()
+    rows = table[(table.source == evidence.source) & (table.group == group)]
+    rows = rows[(rows.recipe == recipe) & rows.run.isin(loaded.numbers)]
+    missing = sorted(set(loaded.numbers) - set(rows.run))
+    if missing:
+        raise BadInput(
+            f"{group}: no carry line of run {', '.join(map(str, missing))} is stored: "
+            f"run `carry lines --source {evidence.source} {group} --save`."
+        )
+    return rows
+
+
+def one_line(evidence: Evidence) -> pd.DataFrame:
+    """Return the lowest interchange accuracy of each run's lines, over columns and directions.
+
+    `strongest_control` is that of the control that moves the carry most without the line's help
+    (`carry_line.counting_controls`). A run that gets too few pairs right has no values.
+    """
+    rows = rows_of(evidence)
+    summary = by_run(rows).set_index("run")
+    unaided = all_controls(rows)[["accuracy", "without_line"]].min(axis=1)
+    strongest = unaided.groupby(all_controls(rows).run).max()
+    return pd.DataFrame(
+        {
+            "value": summary.lowest,
+            "strongest_control": strongest.reindex(summary.index),
+            "dimensions": summary.dimensions,
+        }
+    )
+
+
+def carries_on_one_line(
+    measured: Fields,
+    *,
+    share: float = ON_THE_LINE,
+    control: float = CONTROL_MOVES,
+) -> bool | None:
+    """Return True if a run's carry is on one line in each of its columns.
+
+    A run without a line can't say.
+    """
+    if math.isnan(measured["value"]):
+        return None
+    return bool(measured["value"] >= share and measured["strongest_control"] <= control)
+
+
+def written_late(evidence: Evidence) -> pd.DataFrame:
+    """Return the late share of each run, and the number of heads that write the coordinate."""
+    summary = by_run(rows_of(evidence)).set_index("run")
+    return pd.DataFrame({"value": summary.late, "writing_heads": summary.writers})
+
+
+def last_attention_writes(measured: Fields, *, share: float = WRITTEN_LATE) -> bool | None:
+    """Return True if the last attention writes the whole coordinate.
+
+    A run without a line can't say.
+    """
+    if math.isnan(measured["value"]):
+        return None
+    return bool(measured["value"] >= share)
+
+
 # ---- the stored table
 
 
-def path_of() -> Path:
-    """Return the path of the stored table."""
-    return data_dir() / "results" / "lines.csv.gz"
+def path_of(folder: Path | None = None) -> Path:
+    """Return the path of the stored table, in another data folder than ours if one is given."""
+    return (folder or data_dir()) / "results" / "lines.csv.gz"
 
 
-def saved() -> pd.DataFrame:
+def saved(folder: Path | None = None) -> pd.DataFrame:
     """Return the stored table with `on_line`; raise `BadInput` if it cannot be read."""
-    table = read_table(path_of(), StoredLines, REMEDY)
+    path = path_of(folder)
+    table = read_table(path, StoredLines, REMEDY)
     if table.duplicated(KEY).any():
-        raise damaged(path_of(), "a column of a run stands twice", REMEDY)
-    with reading(path_of(), REMEDY):
+        raise damaged(path, "a column of a run stands twice", REMEDY)
+    with reading(path, REMEDY):
         for name in LISTS:
             table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
         return decided(table)

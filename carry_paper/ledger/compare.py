@@ -20,7 +20,7 @@ from carry_core.files import ROOT, data_dir
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
 from carry_core.runs import Runs
-from carry_paper.findings import typology
+from carry_paper.findings import line_table, typology
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
@@ -75,6 +75,12 @@ WRITERS = {
 }
 WRITES = "What writes the carry"
 KIND = "carry/kind"  # the first of `typology.KINDS` that moves the carry by itself
+# What is asked along the carry line: the columns of `line_table.by_run`, in words.
+LINE = {
+    "lowest": "Swaps of one coordinate that move the carry, in the worst digit and direction",
+    "late": "Late share: what the last attention writes of that coordinate",
+    "writers": "Heads of the last layer that write it",
+}
 SIDES = ("yours", "ours", "paper")
 PAIRS = 500  # pairs of sums for each swap
 
@@ -184,7 +190,8 @@ def ask(
     reference = Reference(asked.loaded)
 
     answers = [_answer(asked, claims.claims()[id_], evidence, reference) for id_ in ids]
-    answers[1:1] = writers(asked, reference, pairs)
+    along_the_line = line_answers(asked, reference, pairs)
+    answers[1:1] = [*writers(asked, reference, pairs), *along_the_line]
     report(f"{asked.name}: who writes the carry")
     return answers
 
@@ -254,6 +261,27 @@ def writers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
     kinds = {str(run): kind for run, kind in table.kind.items()}
     spread = reference.of_seeds("kind")
     return [Answer(asked.name, KIND, WRITES, None, kinds, **spread), *answers]
+
+
+def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
+    """Return what the carry line says of each run (`line_table.by_run`)."""
+    ids = {column: f"carry/line/{column}" for column in LINE}
+    if asked.loaded.config.layers < 2:
+        reason = "a model of one layer has no earlier layer to tell from the last one"
+        return [Answer(asked.name, ids["lowest"], LINE["lowest"], not_asked=reason)]
+    summary = line_table.lines_of(asked.loaded, 2 * pairs)
+    if summary.lowest.isna().all():
+        reason = "only sums that a run gets right are swapped, and it gets too few"
+        return [Answer(asked.name, ids["lowest"], LINE["lowest"], not_asked=reason)]
+    answers = []
+    for column, words in LINE.items():
+        values = {str(run): _plain(value) for run, value in summary[column].items()}
+        spread = reference.of_lines(column)
+        below = percentiles(values, spread["seeds"])
+        answers.append(
+            Answer(asked.name, ids[column], words, None, values, **spread, percentiles=below)
+        )
+    return answers
 
 
 def _plain(value: Any) -> float | None:
@@ -329,6 +357,18 @@ class Reference:
             shows = self.table[f"{column} shows"].dropna()
             fields["seeds_show"] = (int(shows.sum()), len(shows))
         return fields
+
+    def of_lines(self, column: str) -> dict[str, Any]:
+        """Return the same for a column of the stored carry lines of our main group."""
+        if not os.path.lexists(line_table.path_of(reference_folder())):
+            return {"seeds": []}
+        table = line_table.saved(reference_folder())
+        ours = table[(table.source == "ours") & (table.group == MAIN)]
+        by_recipe = ours[ours.recipe == self.recipe]
+        rows = by_recipe if len(by_recipe) else ours
+        values = line_table.by_run(rows)[column].dropna().tolist()
+        recipes = " and ".join(f"“{recipe}”" for recipe in sorted(set(rows.recipe)))
+        return {"seeds": values, "seeds_of": f"{len(values)} runs of {MAIN}, {recipes}"}
 
 
 # ---- frames, for a terminal and for figures

@@ -19,6 +19,7 @@ from carry_paper.findings import (
     geometry,
     heads,
     lengths,
+    line_table,
     neurons,
     pentagon,
     typology,
@@ -413,6 +414,11 @@ ROWS: dict[str, Entry] = {
         list(elsewhere.HYPERPARAMETERS),
         elsewhere.elsewhere,
         shows=elsewhere.most_runs_work_in_the_same_way,
+    ),
+    # The carry line, and who writes it
+    "beyond/one_line": on_evidence(MAIN, line_table.one_line, shows=line_table.carries_on_one_line),
+    "beyond/written_late": on_evidence(
+        MAIN, line_table.written_late, shows=line_table.last_attention_writes
     ),
     # The paper's statements in the terms of interchange
     "beyond/one_head": statement("one_head", "Interchange accuracy of the best head."),

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from carry_core import carries, groups, runs
-from carry_paper.findings import adder, dynamics, lengths, typology
+from carry_paper.findings import adder, carry_line, dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import (
     CANNOT_CARRY_CORRELATION,
@@ -149,6 +149,24 @@ def kinds_of_runs(side: str, deciding: pd.DataFrame | None) -> dict[str, Any]:
         words["not_one"] = deciding.kind != "one head"
         words["mlp"] = deciding["final MLP"] >= typology.DECIDES
     return {f"{name}_{side}": value for name, value in words.items()}
+
+
+def carry_lines(runs_with_line: pd.DataFrame) -> dict[str, int]:
+    """Return how many runs have the carry on one line, and who writes its coordinate.
+
+    Args:
+        runs_with_line: Runs that have a line, from `findings.line_table.by_run`.
+    """
+    on_line = runs_with_line.on_line.astype(bool)
+    failing = runs_with_line[~on_line]
+    nearly = (failing.lowest >= carry_line.ON_THE_LINE.doubled()) | (failing.dimensions == 2)
+    counts = {"asked": len(on_line), "on_line": int(on_line.sum())}
+    counts |= {"failing": len(failing), "near": int(nearly.sum())}
+    for who in ("late", "shared", "early"):
+        counts[who] = int((runs_with_line.who == who).sum())
+    counts["one_writer"] = int((runs_with_line.writers == 1).sum())
+    counts["more_writers"] = int((runs_with_line.writers > 1).sum())
+    return counts
 
 
 def counted(values: "pd.Series[Any]") -> str:

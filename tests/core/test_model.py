@@ -5,7 +5,7 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_core.interventions import Ablation, MeanAblation, Patch
-from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
+from carry_core.model import POINTS, HookAt, ModelConfig, Transformer, rotary, rotate
 from tests.conftest import random_model, tokens_of
 
 
@@ -34,6 +34,23 @@ def test_a_cache_has_what_the_hook_has_left(config, model):
     z = cache[f"{last}.attn.z"]
     assert (z[:, :, 0] == 0).all()
     assert (z[:, :, 1] != 0).any()
+
+
+def test_a_hook_for_some_points_is_called_at_these_alone():
+    config = ModelConfig()
+    model, tokens = random_model(config), tokens_of(config)
+    called_at = []
+
+    def double(name, x):
+        called_at.append(name)
+        return 2 * x
+
+    hook = HookAt(frozenset({"blocks.0.mlp_out", "blocks.1.resid_pre"}), double)
+    doubled = model(tokens, hook)
+    assert called_at == ["blocks.0.mlp_out", "blocks.1.resid_pre"]
+    assert torch.equal(doubled, model(tokens, lambda name, x: 2 * x if name in called_at else x))
+    both = Ablation(heads={(1, 0)}) | MeanAblation(mlps={1})
+    assert both.hook(model).points == {"blocks.1.attn.z", "blocks.1.mlp_out"}
 
 
 def test_every_point_is_what_it_says_it_is(config, model):

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import math
 from functools import partial
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, Group
 from carry_core.model import ModelConfig
 from carry_paper.findings import carry_line, line_table
+from carry_paper.findings.evidence import Evidence
 from tests.findings.test_interchange import hand_made
 
 NAME = "n2_s0.3_w0.2"
@@ -68,6 +71,146 @@ def test_a_group_is_measured_stored_and_read_back(planted, data):
     assert table.on_line.tolist() == [True, True, False, False, None, None]
     assert len(table) == 6
     assert line_table.by_run(table).on_line.tolist() == [True, False, None]
+
+
+def table_of(**changes):
+    """Return rows of three runs of the main group, each with two columns."""
+    control = {"kind": "random", "cosine": 0.1, "accuracy": 0.9, "without_line": 0.19}
+    rows = []
+    for run in (0, 1, 2):
+        for reads, up in (("pos7", 0.96), ("pos8", 1.0)):
+            row = {
+                "source": "ours",
+                "group": NAME,
+                "recipe": "paper",
+                "run": run,
+                "digits": 3,
+                "reads": reads,
+                "reason": None,
+                "up": up,
+                "down": 0.99,
+                "dimensions": 1.0,
+                "late": 0.5,
+                "shares": {"blocks.0.mlp_out": 0.5, "blocks.1.attn.z:0": 0.41},
+                "controls": [control, {**control, "accuracy": 0.1, "without_line": 0.5}],
+                "steps": [
+                    {"step": 0, "pairs": 3, "late": 1.0, "line": 1.0, "attention": 1.0},
+                    {"step": 1, "pairs": 1, "late": 0.6, "line": 1.0, "attention": 0.2},
+                    {"step": 9, "pairs": 50, "late": 9.0, "line": 9.0, "attention": 9.0},
+                    {"step": 10, "pairs": 2, "late": 0.1, "line": 0.9, "attention": 0.0},
+                ],
+                "columns": [{"of": "pos8", "cosine": 0.9, "up": 1.0, "down": 1.0}],
+                "runs": None,
+            }
+            rows.append({**row, **changes.get(f"run{run}", {})})
+    return pd.DataFrame(rows).astype({"reason": object})
+
+
+def test_runs_of_a_group_are_counted_and_get_the_ledgers_word():
+    table = line_table.decided(table_of(run1={"up": 0.94, "dimensions": 3.0, "late": 0.97}))
+    summary = line_table.by_run(table)
+    assert summary.on_line.tolist() == [True, False, True]
+    assert summary.writers.tolist() == [1, 1, 1]
+    (row,) = line_table.by_group(summary).to_dict("records")
+    assert (row["runs"], row["on_line"], row["word"]) == (3, 2, "mostly")
+    assert (row["low"], row["high"]) == pytest.approx((0.0943, 0.9916), abs=1e-4)
+    assert (row["lowest"], row["dimensions"]) == (0.94, 3)
+    assert (row["late_low"], row["late_high"]) == (0.5, 0.97)
+    # At another bar the same runs are judged otherwise.
+    assert line_table.decided(table, line=0.9).on_line.all()
+    assert not line_table.decided(table, line=0.97).on_line.all()
+    assert not line_table.decided(table, control=0.05).on_line.any()
+
+
+@pytest.mark.parametrize(
+    ("count", "n_runs", "word"),
+    [(6, 6, "in all"), (4, 6, "mostly"), (3, 6, "mixed"), (2, 6, "not"), (2, 2, "too few runs")],
+)
+def test_the_word_follows_the_share(count, n_runs, word):
+    assert line_table.word_for(count, n_runs) == word
+
+
+def test_a_group_without_a_line_has_no_interval():
+    none = {"reason": "too few", "up": None, "down": None, "shares": None}
+    table = line_table.decided(table_of(run0=none, run1=none, run2=none))
+    (row,) = line_table.by_group(line_table.by_run(table)).to_dict("records")
+    assert (row["runs"], row["word"]) == (0, "too few runs")
+    assert math.isnan(row["low"])
+
+
+def test_near_pairs_and_far_ones_are_weighed_by_their_number():
+    steps = line_table.near_and_far(table_of())
+    assert len(steps) == 2 * 6
+    near = steps[steps.near].iloc[0]
+    assert (near.late, near.attention) == pytest.approx((0.9, 0.8))
+    far = steps[~steps.near].iloc[0]
+    assert (far.late, far.line, far.attention) == pytest.approx((0.1, 0.9, 0.0))
+
+
+def test_controls_and_transfers_have_a_row_each():
+    assert len(line_table.all_controls(table_of())) == 2 * 6
+    transfers = line_table.all_transfers(table_of())
+    assert set(transfers["line of"]) == {"another column"}
+    assert len(transfers) == 6
+
+
+def test_a_group_that_has_paper_runs_is_led_by_them():
+    table = table_of(run0={"recipe": "quick"}, run1={"source": "author"}, run2={"group": "n3"})
+    assert line_table.leading(table).run.unique().tolist() == [0, 1, 2]
+    table = table_of(run0={"recipe": "quick"}, run1={"source": "author"})
+    assert line_table.leading(table).run.unique().tolist() == [1, 2]
+
+
+def test_failures_come_with_their_direction_the_worst_first():
+    swaps = {"attention_up": 1.0, "attention_down": 0.9}
+    strong = [{"kind": "random", "cosine": 0.1, "accuracy": 0.9, "without_line": 0.9}]
+    changes = {"run0": {"up": 0.9}, "run1": {"down": 0.3, "controls": strong}}
+    table = line_table.decided(table_of(**changes).assign(**swaps))
+    failing = line_table.failures(table)
+    assert failing.run.tolist() == [1, 1, 0, 0]
+    assert failing.lowest.tolist() == [0.3, 0.3, 0.9, 0.9]
+    assert failing.direction.iloc[[0, 2]].tolist() == ["carry → no carry", "no carry → carry"]
+    assert failing.attention.tolist() == [0.9] * 4
+    assert failing.against.tolist() == [1, 1, 0, 0]
+
+
+def test_the_gap_of_a_chain_leaves_out_the_digit_sum_that_passes_it_on():
+    def row(digit_sum, chain, early, late):
+        return {"digit_sum": digit_sum, "chain": chain, "early": early, "late": late}
+
+    alone = [row(8, 0, -0.4, -0.1), row(9, 0, -0.4, 0.0), row(10, 0, 0.5, 0.0)]
+    assert math.isnan(line_table.chain_gap(alone))
+    chained = [row(8, 1, -0.2, -0.1), row(9, 1, 0.5, 0.0), row(10, 1, 0.0, 0.6)]
+    assert line_table.chain_gap(alone + chained) == pytest.approx((0.2 + 0.1) / 2)
+
+
+class OneGroup(Evidence):
+    """Stands in for the evidence on three runs of the main group."""
+
+    def __init__(self):
+        super().__init__("ours")
+
+    def group(self, name):
+        return SimpleNamespace(numbers=[0, 1, 2], record={"recipe": "paper"})
+
+
+def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
+    table = table_of(run1={"up": 0.94}, run2={"late": 0.96})
+    monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
+    lines = line_table.one_line(OneGroup())
+    assert lines.value.tolist() == [0.96, 0.94, 0.96]
+    # The first control moves the carry by its cosine with the line, the second not at all.
+    assert lines.strongest_control.tolist() == [0.19] * 3
+    shows = [line_table.carries_on_one_line(row) for row in lines.to_dict("records")]
+    assert shows == [True, False, True]
+    late = line_table.written_late(OneGroup())
+    assert late.value.tolist() == [0.5, 0.5, 0.96]
+    shows = [line_table.last_attention_writes(row) for row in late.to_dict("records")]
+    assert shows == [False, False, True]
+
+    monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table[table.run != 1]))
+    with pytest.raises(BadInput, match=r"no carry line of run 1 is stored: run `carry lines --so"):
+        line_table.one_line(OneGroup())
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from carry_core import groups, runs
 from carry_core.files import ROOT
 from carry_core.interventions import INTACT
+from carry_paper.findings import line_table
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
@@ -54,6 +55,18 @@ def test_a_run_of_ours_lies_where_the_table_of_seeds_has_it(main_run):
     assert main_run[compare.KIND].runs == {"7": row.kind}
     # Few pairs are swapped here.
     assert main_run["carry/earlier"].runs["7"] == pytest.approx(row.earlier, abs=0.15)
+
+
+def test_the_line_of_a_run_of_ours_is_the_stored_one(main_run):
+    table = line_table.saved()
+    ours = table[(table.source == "ours") & (table.group == MAIN) & (table.recipe == "quick")]
+    stored = line_table.by_run(ours).set_index("run")
+    late = main_run["carry/line/late"]
+    assert late.runs["7"] == pytest.approx(stored.late[7], abs=0.05)  # from few pairs
+    assert late.seeds == stored.late.tolist()
+    rank = (stored.late < late.runs["7"]).mean()
+    assert late.percentiles["7"] == pytest.approx(100 * rank, abs=2)
+    assert main_run["carry/line/lowest"].runs["7"] == pytest.approx(stored.lowest[7], abs=0.2)
 
 
 def test_the_paper_and_our_six_runs_stand_beside_a_cell(main_run):

@@ -99,6 +99,7 @@ def evidence(tmp_path_factory) -> Iterator[Evidence]:
         maps = ROOT / "data" / "results" / "interchange" / "ours"
         (data / "results" / "interchange").mkdir(parents=True)
         shutil.copytree(maps, data / "results" / "interchange" / "ours")
+        shutil.copy(ROOT / "data" / "results" / "lines.csv.gz", data / "results")
         for name, group in list(GROUPS.items()):
             small = replace(group, config=replace(group.config, d_model=16, d_ff=12))
             patch.setitem(GROUPS, name, small)

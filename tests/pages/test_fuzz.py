@@ -476,7 +476,7 @@ def by_hand(
         if isinstance(one, MeanAblation):
             tokens = sums.encode(*reference, model.config.layout)
             plain(model, tokens, keeping(cache, average=True))
-        elif isinstance(one, Patch):
+        elif isinstance(one, Patch) and _targets(one):
             tokens = sums.encode(*([x] for x in one.source), model.config.layout)
             plain(model, tokens, keeping(cache))
         steps.append((one, cache))

@@ -1,0 +1,118 @@
+"""The coordinate along the carry line: its early and late parts, and the late share of all runs."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+
+from carry_paper.findings.carry_line import WRITTEN_LATE
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
+
+EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
+DASHES = {0: "-", 1: "--"}  # without a carry into the next column, and with one
+DIGIT_SUM_TICKS = (0, 4, 9, 14, 18)
+IN_A_ROW = 6  # small panels beside each other
+MARKERS = {True: "o", False: "X"}  # whether the carry is on one line
+
+
+def draw_profile(ax: Axes, profile: Sequence[Mapping[str, float | int]]) -> None:
+    """Draw a column's coordinate by the digit sum of the next column, early part and late part.
+
+    Args:
+        ax: The panel.
+        profile: The rows of `carry_line.profile`.
+    """
+    rows = pd.DataFrame(profile)
+    ax.axhline(0, color=FAINT, linewidth=0.5)
+    ax.axvline(9, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+    for chain, of in rows.groupby("chain"):
+        dashes = DASHES[int(chain)]
+        ax.plot(of.digit_sum, of.early + of.late, color=INK, linewidth=0.7, linestyle=dashes)
+        ax.plot(of.digit_sum, of.early, color=EARLY, linestyle=dashes)
+        ax.plot(of.digit_sum, of.late, color=LATE, linestyle=dashes)
+    ax.set_xticks(DIGIT_SUM_TICKS)
+    ax.set_xlim(-0.5, 18.5)
+
+
+def legend_entries() -> list[Line2D]:
+    """Return the entries of a legend for `draw_profile`."""
+    entries = []
+    for label, colour in (("early part", EARLY), ("late part", LATE), ("their sum", INK)):
+        entries.append(Line2D([], [], color=colour, label=label))
+    labels = {0: "no carry into the next column", 1: "a carry into it"}
+    for chain, label in labels.items():
+        entry = Line2D([], [], color=FAINT, label=label)
+        entry.set(linestyle=DASHES[chain])
+        entries.append(entry)
+    return entries
+
+
+@style()
+def two_runs(columns: pd.DataFrame) -> Figure:
+    """Return a figure of a few columns' coordinates side by side.
+
+    Args:
+        columns: Rows of the stored lines, with a `title` each.
+    """
+    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
+    axes = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for ax, column in zip(axes, columns.to_dict("records"), strict=True):
+        draw_profile(ax, column["profile"])
+        ax.set_title(column["title"])
+        ax.set_xlabel("digit sum of the next column")
+    axes[0].set_ylabel("coordinate along the line")
+    figure.legend(handles=legend_entries(), loc="outside lower center", ncols=5)
+    return figure
+
+
+def draw_all_runs(figure: SubFigure, columns: pd.DataFrame) -> None:
+    """Draw the coordinate of each run in a small panel.
+
+    Args:
+        figure: The place for the panels.
+        columns: A row of the stored lines for each run.
+    """
+    n_rows = -(-len(columns) // IN_A_ROW)
+    axes = figure.subplots(n_rows, IN_A_ROW, sharex=True, sharey=True, squeeze=False)
+    for ax in axes.flat[len(columns) :]:
+        ax.set_axis_off()
+    for ax, column in zip(axes.flat, columns.to_dict("records"), strict=False):
+        draw_profile(ax, column["profile"])
+        ax.set_title(f"run {column['run']}")
+        ax.set_xticks((0, 9, 18))
+        ax.set_yticks((-0.5, 0, 0.5))
+    for ax in axes[:, 0]:
+        ax.set_ylabel("coordinate")
+
+
+@style()
+def late_shares(runs: pd.DataFrame) -> Figure:
+    """Return a figure of the late share of all runs, a row of points for each group.
+
+    Args:
+        runs: The `group`, `source`, `late` and `on_line` of each run that has a line.
+    """
+    names = list(runs.groupby("group").late.median().sort_values().index)
+    figure = Figure(figsize=(WIDTH, 0.27 * len(names) + 1.3), layout="constrained")
+    ax = figure.subplots()
+    shift = {"author": 0.17, "ours": -0.17}
+    colours = {"author": LATE, "ours": EARLY}
+    for (source, on_line), of in runs.groupby(["source", "on_line"]):
+        y = of.group.map(names.index) + shift[source]
+        marker = MARKERS[bool(on_line)]
+        ax.scatter(of.late, y, s=20, color=colours[source], marker=marker, alpha=0.75, linewidths=0)
+    for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
+        ax.axvline(edge, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)))
+    ax.set_yticks(np.arange(len(names)), names)
+    ax.set(xlabel="late share", xlim=(-0.05, 1.1), ylim=(-0.6, len(names) - 0.4))
+    entries = []
+    for source, label in (("ours", "ours"), ("author", "the author’s")):
+        for on_line, words in ((True, "on one line"), (False, "not")):
+            entry = Line2D([], [], linestyle="none", label=f"{label}, {words}")
+            entry.set(color=colours[source], marker=MARKERS[on_line])
+            entries.append(entry)
+    figure.legend(handles=entries, loc="outside lower center", ncols=4)
+    return figure
