@@ -1,4 +1,4 @@
-"""Import every module of `carry_core` where only its own requirements are installed, and ask `carry` there.
+"""Import all of `carry_core` where only its own requirements are installed.
 
 `make bare` runs it in an environment of its own; pytest does not collect it.
 """

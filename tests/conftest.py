@@ -36,14 +36,22 @@ SHAPES = {
 QUICK_SHAPES = ("encoder", "decoder")
 
 
+# To import the author's release, or to start a browser, takes longer than most tests.
+SLOW_FIXTURES = {"released", "browser"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a cluster starts first, and the rest runs beside it."""
+    """A test with a slow fixture is slow; one that waits for a cluster starts before the rest."""
+    for item in items:
+        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "slurm" not in item.name)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where `make lens` has installed all that its tests need, none is skipped."""
+    """No test is skipped once `make lens` has installed all that its tests need."""
     report = yield
     if report.skipped and "CARRY_LENS" in os.environ:
         report.outcome = "failed"
@@ -62,7 +70,7 @@ def lens() -> Any:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """What lies beside the repository: the paper, a part of the author's release, golden log-probabilities."""
+    """The folder beside the repository: the paper, parts of the author's release, golden values."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
         if os.environ.get("CI"):
@@ -94,7 +102,7 @@ def config(request: pytest.FixtureRequest) -> ModelConfig:
 
 
 def random_model(config: ModelConfig, seed: int = 0, noise: float = 0.0) -> Transformer:
-    """A model as it is looked into, with random weights; without noise it gives most sums the same answer."""
+    """A model with random weights; without noise it gives most sums the same answer."""
     torch.manual_seed(seed)
     model = Transformer(config).requires_grad_(requires_grad=False).eval()
     for parameter in model.parameters() if noise else ():
@@ -127,7 +135,7 @@ def as_a_user_has_it() -> Iterator[None]:
 
 @pytest.fixture
 def noisy(monkeypatch: pytest.MonkeyPatch) -> Transformer:
-    """A random model in float64 of two-digit sums, gone through in several batches, the last one short."""
+    """A random float64 model of two digits, run in several batches, the last one short."""
     monkeypatch.setattr(measure, "BATCH", 1000)
     return random_model(ModelConfig(width=2, d_model=16, d_ff=12), 1, noise=0.5).double()
 
@@ -149,7 +157,7 @@ def small_group() -> Group:
 def released(
     shared: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> tuple[Path, author.Report]:
-    """The author's release, imported once for all workers but for most histories: the folder, and what was said."""
+    """The author's release, imported once for all workers, and the importer's report."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "release" / "author"
     with FileLock(f"{folder.parent}.lock"):
@@ -191,7 +199,7 @@ def browser(opened):
 
 @pytest.fixture
 def carry(data, monkeypatch, capsys):
-    """Run `carry` in this process (importing torch anew for each call would take longer than the tests)."""
+    """Run `carry` in this process: a new one for each call would spend its time on imports."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["carry", *arguments])
@@ -207,7 +215,7 @@ def carry(data, monkeypatch, capsys):
 
 @pytest.fixture
 def refused(carry):
-    """What `carry` says of arguments that it has to refuse, on one line."""
+    """The one line of `carry` about arguments that it has to refuse."""
 
     def run(*arguments: str) -> str:
         code, out, err = carry(*arguments)

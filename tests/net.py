@@ -1,11 +1,11 @@
-"""A net under refactorings: compare what the code computes now with the golden files in `tests/golden/`.
+"""A net under refactorings: compare today's numbers with the golden files in `tests/golden/`.
 
 `make net` runs it. Pytest does not collect it, since half of the rows need the author's release. By
 hand:
 
-    .venv/bin/python -m tests.net                        # everything, in about two minutes on one core
-    .venv/bin/python -m tests.net ours --only tab1/      # the rows of one source whose ids start with tab1/
-    .venv/bin/python -m tests.net author --write         # write the golden file anew
+    .venv/bin/python -m tests.net                    # everything, in two minutes on one core
+    .venv/bin/python -m tests.net ours --only tab1/  # one source's rows with ids from tab1/ on
+    .venv/bin/python -m tests.net author --write     # write the golden file anew
 
 The rows of the ledger are computed on few sums and one run per group. Two rows are equal if their
 verdicts are, and their values within 5e-4 (of 1, or of the value where that is larger). The
@@ -120,19 +120,19 @@ def unpacked(packed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.nd
     bits = (characters[:, None] >> np.arange(15)[::-1]) & 1
     deflated = np.packbits(bits.astype(np.uint8).ravel()).tobytes()[: packed["deflated"]]
     content = zlib.decompress(deflated, wbits=-15)
-    about, body = json.loads(content[: packed["header"]]), content[packed["header"] :]
+    header, body = json.loads(content[: packed["header"]]), content[packed["header"] :]
     high_and_low = np.frombuffer(body, "u1").reshape(2, -1)
     values = high_and_low[::-1].T.copy().view("<f2").ravel()
     tensors = {}
-    for name, shape in about.pop("shapes").items():
+    for name, shape in header.pop("shapes").items():
         size = int(np.prod(shape))
         tensors[name], values = values[:size].reshape(shape).astype(np.float64), values[size:]
     assert not values.size
-    return about, tensors
+    return header, tensors
 
 
-def fingerprint(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Describe a run by few numbers: of each tensor its shape, norm, and projections, in units of the norm."""
+def fingerprint(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Describe a run by few numbers: each tensor's shape, norm and projections in its units."""
     described = {}
     for name, tensor in tensors.items():
         norm = float(np.linalg.norm(tensor))
@@ -145,18 +145,20 @@ def fingerprint(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> 
             "norm": norm,
             "projections": projections.tolist(),
         }
-    return {"about": dict(about), "tensors": described}
+    return {"about": dict(header), "tensors": described}
 
 
-def close(one: Any, other: Any) -> bool:
-    """Compare two values as JSON has them: numbers within `CLOSE`, None as NaN, everything else exactly."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(close(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    if type(one) in (int, float) and type(other) in (int, float):
-        return bool(np.isclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True))
-    return bool(one == other)
+def close(actual: Any, expected: Any) -> bool:
+    """Compare two values of JSON: numbers within `CLOSE`, None as NaN, all else exactly."""
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        return actual.keys() == expected.keys() and all(
+            close(actual[name], expected[name]) for name in actual
+        )
+    if isinstance(actual, list) and isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(close, actual, expected))
+    if type(actual) in (int, float) and type(expected) in (int, float):
+        return bool(np.isclose(actual, expected, rtol=CLOSE, atol=CLOSE, equal_nan=True))
+    return bool(actual == expected)
 
 
 def differing(golden: Mapping[str, Any], computed: Mapping[str, Any]) -> list[str]:
@@ -174,7 +176,8 @@ def check(part: str, only: str, write: bool) -> bool:
     path, start = GOLDEN / f"{part}.json", time.perf_counter()
     if part == "author" and not (author_dir() / "sources.json").exists():
         print(
-            "author: the release is not imported (`carry import-author`), so its rows are not compared."
+            "author: the release is not imported (`carry import-author`), "
+            "so its rows are not compared."
         )
         return True
     if part == "playground":
@@ -218,19 +221,19 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="Write the golden files instead of comparing."
     )
-    asked = parser.parse_args()
-    if unknown := set(asked.parts) - set(PARTS):
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
         parser.error(
             f"Unknown part {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}."
         )
-    if asked.only and (asked.write or "playground" in asked.parts):
+    if options.only and (options.write or "playground" in options.parts):
         parser.error("--only chooses rows of ours and author to compare: drop it here.")
-    chosen = [
+    parts = [
         part
         for part in PARTS
-        if part in (asked.parts or PARTS) and not (asked.only and part == "playground")
+        if part in (options.parts or PARTS) and not (options.only and part == "playground")
     ]
-    same = [check(part, asked.only, asked.write) for part in chosen]
+    same = [check(part, options.only, options.write) for part in parts]
     return 0 if all(same) else 1
 
 

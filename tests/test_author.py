@@ -39,8 +39,8 @@ def his_state(config: ModelConfig, seed: int) -> dict[str, torch.Tensor]:
     state = {}
     for key, p in Transformer(config).state_dict().items():
         *block, owner, kind = key.split(".")
-        for theirs in [f"decoder.layers.{block[1]}.{names[owner]}"] if block else ends[owner]:
-            state[f"{theirs}.{kind}"] = p
+        for module_name in [f"decoder.layers.{block[1]}.{names[owner]}"] if block else ends[owner]:
+            state[f"{module_name}.{kind}"] = p
     return state
 
 
@@ -67,12 +67,12 @@ def his_lists(group: Group, n_lists: int, epochs: int) -> list[list[Any]]:
 def make(folder: Path, paths: list[str]) -> dict[str, str]:
     """Write made-up files as the author did, and return their sha256s."""
     for path in paths:
-        where, file = author.place(path), folder / path
+        place, file = author.place(path), folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        if where.kind == "history":
-            file.write_bytes(pickle.dumps(his_lists(groups.find(where.group), 8, 12)))
+        if place.kind == "history":
+            file.write_bytes(pickle.dumps(his_lists(groups.find(place.group), 8, 12)))
         else:
-            state = his_state(groups.find(where.group).config, where.run + where.epoch)
+            state = his_state(groups.find(place.group).config, place.run + place.epoch)
             torch.save({"model": state, "optimizer": {}} if " " in path else state, file)
     return {path: hashlib.sha256((folder / path).read_bytes()).hexdigest() for path in paths}
 
@@ -86,8 +86,8 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_every_released_path_has_its_place() -> None:
     places = {path: author.place(path) for path in author.checksums()}
     assert len(places) == 123
-    assert len({(where.output, where.epoch, where.part) for where in places.values()}) == 123
-    kinds = [where.kind for where in places.values()]
+    assert len({(place.output, place.epoch, place.part) for place in places.values()}) == 123
+    kinds = [place.kind for place in places.values()]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "weights": 61,
         "history": 46,
@@ -209,9 +209,9 @@ HOSTILE: dict[str, tuple[str, Callable[[Calls], bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("how", HOSTILE)
-def test_a_hostile_file_runs_nothing(how: str, tmp_path: Path) -> None:
-    path, hostile = HOSTILE[how]
+@pytest.mark.parametrize("attack", HOSTILE)
+def test_a_hostile_file_runs_nothing(attack: str, tmp_path: Path) -> None:
+    path, hostile = HOSTILE[attack]
     trap, file = tmp_path / "trap", tmp_path / "clone" / path
     checksums = make(tmp_path / "clone", [MODEL.format(0)])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -220,9 +220,9 @@ def test_a_hostile_file_runs_nothing(how: str, tmp_path: Path) -> None:
     report = import_release(tmp_path / "clone", tmp_path / "out", expected=checksums)
     assert not trap.exists()
     assert report.imported == {f"{groups.MAIN}/run0": [MODEL.format(0)]}
-    [(damaged, why)] = report.damaged
+    [(damaged, reason)] = report.damaged
     assert damaged == path
-    assert "\n" not in why
+    assert "\n" not in reason
     pickle.loads(pickle.dumps(Calls(os.system, f"touch {trap}")))  # it would have worked
     assert trap.exists()
 
@@ -241,24 +241,24 @@ def test_a_pickle_cannot_change_what_it_is_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_lists", [6, 8, 10])
 def test_histories_of_six_to_ten_lists(n_lists: int) -> None:
     group = groups.find("n1_s0.3_w0.2" if n_lists != 8 else groups.MAIN)
-    found = curves(his_lists(group, n_lists, 5), group)
+    histories = curves(his_lists(group, n_lists, 5), group)
     names = ["train_loss", "test_loss", "train_accuracy", "test_accuracy"]
     names += ["train_whole", "test_whole"] if n_lists > 6 else []
     names += ["class_accuracy", "class_corrected"] if n_lists > 8 else []
     names += ["pattern"] if n_lists in (6, 8, 10) else []
-    assert list(found) == [*names, "weight_norm"]
-    for i, (name, array) in enumerate(found.items()):
+    assert list(histories) == [*names, "weight_norm"]
+    for i, (name, array) in enumerate(histories.items()):
         expected = (10 * i if name in ("pattern", "weight_norm") else i / 10) + np.arange(
             5
         ) / 10_000
         np.testing.assert_allclose(array.reshape(5, -1)[:, 0], expected, rtol=1e-6)
-    assert found["test_accuracy"].shape == (5, 3)
-    if "pattern" in found:
-        assert found["pattern"].shape == ((5, 2, 2, 10, 10) if n_lists == 8 else (5, 2, 10, 10))
+    assert histories["test_accuracy"].shape == (5, 3)
+    if "pattern" in histories:
+        assert histories["pattern"].shape == ((5, 2, 2, 10, 10) if n_lists == 8 else (5, 2, 10, 10))
 
 
 def test_a_history_in_two_files_is_one() -> None:
-    """501 epochs, then the last 500 of a thousand; without the first file nothing is known of the start."""
+    """Merge 501 epochs and the last 500 of a thousand; without the first file no start is known."""
     before, after = (
         {"train_loss": np.arange(start, end, dtype=np.float32)}
         for start, end in ((0, 501), (500, 1000))
@@ -279,7 +279,6 @@ def real(released: tuple[Path, author.Report], monkeypatch: pytest.MonkeyPatch) 
     return released[0]
 
 
-@pytest.mark.slow
 def test_every_released_run_is_loaded(real: Path, released: tuple[Path, author.Report]) -> None:
     assert (released[1].damaged, released[1].missing) == ([], [])
     for name, group in (groups.GROUPS | groups.RELEASED_ONLY).items():
@@ -315,9 +314,13 @@ def test_golden_log_probabilities(real: Path, shared: Path) -> None:
         model = runs.load(group, "author").model(int(run))
         tokens = sums.encode(*pairs[model.config.width].unbind(1), model.config.layout)
         with torch.inference_mode():
-            found = model(tokens, ABLATIONS[ablation].hook(model)).log_softmax(-1)
+            log_probabilities = model(tokens, ABLATIONS[ablation].hook(model)).log_softmax(-1)
         torch.testing.assert_close(
-            found, expected, atol=1e-3, rtol=0, msg=lambda text, key=key: f"{key}: {text}"
+            log_probabilities,
+            expected,
+            atol=1e-3,
+            rtol=0,
+            msg=lambda text, key=key: f"{key}: {text}",
         )
 
 
@@ -328,10 +331,10 @@ def test_real_histories(real: Path) -> None:
     assert main["test_accuracy"][i, -1].tolist() == [1, 1, 1]
     assert main["weight_norm"][i, [0, -1]].tolist() == pytest.approx([1948, 491], abs=1)
     np.testing.assert_allclose(main["pattern"].sum(-1), 1, atol=1e-4)  # of each query over the keys
-    one = load_curves("n1_s0.3_w0.2", "author")
+    one_layer = load_curves("n1_s0.3_w0.2", "author")
     # without a carry, one too large is the only mistake of the trained one-layer model
     np.testing.assert_allclose(
-        (one["class_accuracy"] + one["class_corrected"])[0, -1, 0], 1, atol=1e-3
+        (one_layer["class_accuracy"] + one_layer["class_corrected"])[0, -1, 0], 1, atol=1e-3
     )
     assert load_curves("pad6_n2_s0.3_w0.2", "author")["test_loss"].shape == (1, 1001)
     primed = load_curves("pad6_primed100_n2_s0.3_w0.2", "author")

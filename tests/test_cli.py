@@ -99,8 +99,8 @@ def test_bad_input_is_one_line_and_changes_nothing(
 def test_a_place_that_cannot_be_is_refused(refused, data, out, complaint):
     (data / "file").write_text("")
     (data / "loop").symlink_to(data / "loop")
-    said = refused("train", "n1_s0.3_w0.2", "--runs", "0", "--out", str(data / out), "--dry-run")
-    assert said.startswith(complaint.format(out=data / out, data=data))
+    message = refused("train", "n1_s0.3_w0.2", "--runs", "0", "--out", str(data / out), "--dry-run")
+    assert message.startswith(complaint.format(out=data / out, data=data))
     assert {path.name for path in data.iterdir()} == {"file", "loop"}
 
 
@@ -218,5 +218,5 @@ def test_a_command_that_is_stopped_says_what_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as code:
         cli.main()
-    said = "Stopped; what was finished is kept, and the same command goes on from there.\n"
-    assert (code.value.code, capsys.readouterr().err) == (130, said)
+    message = "Stopped; what was finished is kept, and the same command goes on from there.\n"
+    assert (code.value.code, capsys.readouterr().err) == (130, message)

@@ -1,4 +1,4 @@
-"""Files that are damaged or hostile, or contradict themselves: each type has a reader, which refuses in one line."""
+"""Damaged, hostile or contradictory files: each type's reader refuses them in one line."""
 
 import ast
 import errno
@@ -67,8 +67,8 @@ LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}'}
 
 
 def write_run(data: Path) -> None:
-    ones = np.ones(9, np.float32)
-    save_random(groups.find(NAME), (0,), "paper", 9, test_loss=ones, train_loss=ones)
+    scale = np.ones(9, np.float32)
+    save_random(groups.find(NAME), (0,), "paper", 9, test_loss=scale, train_loss=scale)
 
 
 def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -240,9 +240,9 @@ def record(**changes: Any) -> Callable[[Path], None]:
 
     def change(path: Path) -> None:
         with safe_open(path, "pt") as file:
-            about = json.loads(file.metadata()["carry"])
-        about["record"] |= changes
-        save_file(load_file(path), path, {"carry": json.dumps(about)})
+            description = json.loads(file.metadata()["carry"])
+        description["record"] |= changes
+        save_file(load_file(path), path, {"carry": json.dumps(description)})
 
     return change
 
@@ -252,9 +252,9 @@ def tensor(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callabl
 
     def apply(path: Path) -> None:
         with safe_open(path, "pt") as file:
-            about = file.metadata()
+            metadata = file.metadata()
         tensors = load_file(path)
-        save_file(tensors | {name: change(tensors[name])}, path, about)
+        save_file(tensors | {name: change(tensors[name])}, path, metadata)
 
     return apply
 
@@ -281,18 +281,18 @@ def hide_an_array(path: Path) -> None:
     path.write_bytes(content)
 
 
-def rows(of: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None]:
+def rows(row: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None]:
     """A file with a row for each of some changes to a valid one."""
 
     def write(path: Path) -> None:
-        changed = [of | change for change in changes]
+        changed = [row | change for change in changes]
         write_table(path, changed) if path.suffix == ".gz" else write_text(path, changed)
 
     return write
 
 
-def entries(of: dict[str, Any], **changes: Any) -> Callable[[Path], None]:
-    return lambda path: write_text(path, of | changes)
+def entries(entry: dict[str, Any], **changes: Any) -> Callable[[Path], None]:
+    return lambda path: write_text(path, entry | changes)
 
 
 # What only a schema notices: the type of file, what is changed, and a word of the reason.
@@ -470,20 +470,20 @@ def no_space(*_: Any, **__: Any) -> None:
 
 
 def test_files_that_belong_together_change_together(tmp_path, monkeypatch):
-    one, two = tmp_path / "one", tmp_path / "two"
-    for path in (one, two):
+    first, two = tmp_path / "one", tmp_path / "two"
+    for path in (first, two):
         path.write_text("old")
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", no_space)
         with pytest.raises(
             BadInput, match=r"one and .*two: No space left.* nothing was changed there\."
         ):
-            write_new(one, two)
-    assert (one.read_text(), two.read_text()) == ("old", "old")
+            write_new(first, two)
+    assert (first.read_text(), two.read_text()) == ("old", "old")
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadInput, match=r"Is a directory\. .*; one is new\."):
-        write_new(one, tmp_path / "folder")
-    assert (one.read_text(), two.read_text()) == ("new", "old")
+        write_new(first, tmp_path / "folder")
+    assert (first.read_text(), two.read_text()) == ("new", "old")
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "folder"}
 
 

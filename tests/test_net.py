@@ -26,8 +26,8 @@ def test_the_net_decodes_what_the_playground_gets():
         "embed": torch.randn(12, 4, generator=generator),
         "bias": torch.randn(3, generator=generator),
     }
-    about, decoded = net.unpacked(playground._packed({"id": "n2/0"}, tensors))
-    assert about == {"id": "n2/0"}
+    header, decoded = net.unpacked(playground._packed({"id": "n2/0"}, tensors))
+    assert header == {"id": "n2/0"}
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(decoded[name], tensor.half().double().numpy())
 

@@ -37,7 +37,7 @@ def results_at(commit: str, source: str) -> Rows:
 
 
 def listed() -> str:
-    """Return a table for each rule: the rows whose verdicts it moved, with both rules."""
+    """Return a folded table for each rule: rows whose verdicts it moved, with both rules."""
     before = {source: results_at(BEFORE, source) for source in SOURCES}
     since = {source: results_at(SINCE, source) for source in SOURCES}
     names = list({**before["ours"], **since["ours"]})
@@ -47,11 +47,14 @@ def listed() -> str:
     lines = []
     for section, moved in by_section.items():
         title = titles()[section]
+        n_rows = f"{len(moved)} row{'s' if len(moved) > 1 else ''}"
         lines += [
-            f"**[{title}](#rule-{section})**: {len(moved)} row{'s' if len(moved) > 1 else ''}.",
+            f"::::{{admonition}} {title}: {n_rows}",
+            ":class: dropdown wraps",
+            "",
+            f"By [this rule](#rule-{section}).",
             "",
         ]
-        lines += ["::::{container} wraps"]
         lines += [
             "| rows | the author's | ours | rule before | rule since |",
             "|---|---|---|---|---|",

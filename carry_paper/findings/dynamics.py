@@ -8,7 +8,7 @@ before: `resolution`.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,10 +97,11 @@ def window(epochs: int, share: float) -> float:
 def rebound(loss: Curve, share: float = 0.1) -> float:
     """Return the ratio of a loss at the end to its lowest value (App. B, Fig. 9).
 
-    The loss, which has every epoch, is averaged over windows of a `share` of the epochs.
+    The loss is averaged over windows of a `share` of the epochs.
     """
-    width = max(1, round(share * len(loss)))
-    smooth = np.convolve(loss, np.full(width, 1 / width), "valid")
+    by_epoch = per_epoch(loss)
+    width = max(1, round(share * len(by_epoch)))
+    smooth = np.convolve(by_epoch, np.full(width, 1 / width), "valid")
     return float(smooth[-1] / smooth.min())
 
 
@@ -315,6 +316,22 @@ def changes_with_both_heads(measured: Fields, *, share: float = ACCURACY_TO_ATTE
     return both_pass and changes_together(measured, share=share)
 
 
+def heads_change_apart(evidence: Evidence) -> pd.DataFrame:
+    """Epochs from one head's attention passing half to the other's (Sec. 3, Fig. 2)."""
+    rows = transition_rows(
+        evidence,
+        N1,
+        first="attention_passes_half",
+        last="last_head_passes_half",
+    )
+    return rows.assign(value=rows.last_head_passes_half - rows.attention_passes_half)
+
+
+def change_separately(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
+    """Return True if the heads of `heads_change_apart` do not change together."""
+    return bool(measured["value"] > window(measured["planned"], share))
+
+
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the norm's nearest turn (Sec. 3)."""
     return transition_rows(
@@ -366,6 +383,18 @@ def is_imperfect(measured: Fields, *, perfect: float = PERFECT) -> bool:
 LAST_TENTH = 0.1  # share of the epochs, at their end, over which weights may still change
 
 
+def _of_whole_curves(
+    evidence: Evidence, group: str, name: str, measure: Callable[[Curve], float]
+) -> dict[int, float]:
+    """Return what `measure` gives for a learning curve of each run of a group, by run.
+
+    Raises:
+        BadInput: As `Evidence.by_the_papers_epochs`.
+    """
+    evidence.by_the_papers_epochs(group)
+    return {run: measure(curve) for run, curve in curves(evidence.curves(group), name).items()}
+
+
 def change_at_the_end(norm: Curve) -> float:
     """Return the relative change of a squared norm over the last tenth of the epochs."""
     start = norm.loc[: round((1 - LAST_TENTH) * norm.index[-1])].iloc[-1]
@@ -378,13 +407,10 @@ def weights_not_saturated(evidence: Evidence) -> pd.DataFrame:
     Raises:
         BadInput: As `Evidence.by_the_papers_epochs`.
     """
-    changes = {}
-    for group in (S01, MAIN):
-        evidence.by_the_papers_epochs(group)
-        norms = curves(evidence.curves(group), "weight_norm")
-        changes[group] = {run: change_at_the_end(norm) for run, norm in norms.items()}
-    at_s_03 = list(changes[MAIN].values())
-    rows = {run: {"value": x, "runs_at_s_0.3": at_s_03} for run, x in changes[S01].items()}
+    at_s_03 = _of_whole_curves(evidence, MAIN, "weight_norm", change_at_the_end)
+    rows = {}
+    for run, value in _of_whole_curves(evidence, S01, "weight_norm", change_at_the_end).items():
+        rows[run] = {"value": value, "runs_at_s_0.3": list(at_s_03.values())}
     return per_run(rows)
 
 
@@ -403,13 +429,10 @@ def loss_increases(evidence: Evidence) -> pd.DataFrame:
     Raises:
         BadInput: As `Evidence.by_the_papers_epochs`.
     """
-    rebounds = {}
-    for group in (N1_W0, N1):
-        evidence.by_the_papers_epochs(group)
-        losses = curves(evidence.curves(group), "test_loss")
-        rebounds[group] = {run: rebound(per_epoch(loss)) for run, loss in losses.items()}
-    with_decay = list(rebounds[N1].values())
-    rows = {run: {"value": x, "runs_with_decay": with_decay} for run, x in rebounds[N1_W0].items()}
+    with_decay = _of_whole_curves(evidence, N1, "test_loss", rebound)
+    rows = {}
+    for run, value in _of_whole_curves(evidence, N1_W0, "test_loss", rebound).items():
+        rows[run] = {"value": value, "runs_with_decay": list(with_decay.values())}
     return per_run(rows)
 
 

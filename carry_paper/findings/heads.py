@@ -98,15 +98,21 @@ def no_carry_reference(n_digits: int = 3) -> ClassAccuracies:
 CANNOT_CARRY_CORRELATION = Bar(0.9, perfect=1)
 
 
-def no_carry_correlation(table: ClassAccuracies, n_digits: int = 0) -> float:
+def no_carry_correlation(
+    table: ClassAccuracies, n_digits: int = 0, but: tuple[int, int] | None = None
+) -> float:
     """Return the Pearson correlation with a model that never carries (the PCC of Sec. 5, Fig. 5).
 
     It is taken over both kinds of accuracy, at the last `n_digits` positions (all if
-    0). It is NaN if all cells are equal.
+    0), without the cell `but`, a class and a position. It is NaN if all cells are equal.
     """
     reference = no_carry_reference(table.accuracy.shape[1])
-    measured = torch.cat([table.accuracy, table.corrected])[:, -n_digits:].flatten()
-    expected = torch.cat([reference.accuracy, reference.corrected])[:, -n_digits:].flatten()
+    counts = torch.ones_like(table.accuracy, dtype=torch.bool)
+    if but is not None:
+        counts[but] = False
+    counts = torch.cat([counts, counts])[:, -n_digits:]
+    measured = torch.cat([table.accuracy, table.corrected])[:, -n_digits:][counts]
+    expected = torch.cat([reference.accuracy, reference.corrected])[:, -n_digits:][counts]
     return torch.corrcoef(torch.stack([measured, expected]).double())[0, 1].item()
 
 
@@ -675,6 +681,29 @@ def column_mass(
     return mass
 
 
+def attention_of_heads(
+    pattern: Float[Tensor, "layer head query key"], layout: Layout
+) -> dict[tuple[str, str], float]:
+    """Return the mean attention of each head to what its layer looks at (Sec. 4, Fig. 3).
+
+    Returns:
+        By what is looked at and by head, as `layer:head`: in all layers but the last, the
+        digits' attention to their `partner`; in the last layer that of the answer's positions
+        to the column `to the right` and to their `own column`. The last position has no column
+        on its right, and is left out of both.
+    """
+    means = {}
+    for layer, of_heads in enumerate(partner_mass(pattern[:-1], layout).mean(-1).tolist()):
+        for head, mass in enumerate(of_heads):
+            means["partner", f"{layer}:{head}"] = mass
+    last = len(pattern) - 1
+    for name, shift in (("to the right", 1), ("own column", 0)):
+        mass_by_position = column_mass(pattern[-1], layout, shift)[:, :-1]
+        for head, mass in enumerate(mass_by_position.mean(-1).tolist()):
+            means[name, f"{last}:{head}"] = mass
+    return means
+
+
 # From this attention to its partner on, a digit is a step of a staircase. Uniform attention gives
 # each of ten tokens a tenth.
 PARTNER_ATTENTION = Bar(0.5, perfect=1, chance=0.1)
@@ -717,6 +746,17 @@ def has_staircase(measured: Fields, *, attention: float = PARTNER_ATTENTION) -> 
     return bool(measured["value"] >= attention)
 
 
+def share_to_the_right(
+    pattern: Float[Tensor, "*batch query key"], layout: Layout
+) -> Float[Tensor, "*batch column"]:
+    """Return the attention to the column on the right as a share of that to it and one's own.
+
+    The last position has no column on its right, and is left out (Fig. 21, 23).
+    """
+    own, right = column_mass(pattern, layout), column_mass(pattern, layout, 1)
+    return (right / (own + right))[..., :-1]
+
+
 def looks_right(
     own: Float[Tensor, "head pos"], right: Float[Tensor, "head pos"], head: int
 ) -> bool:
@@ -728,40 +768,140 @@ def looks_right(
     return bool(difference.mean() > 0)
 
 
-def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
-    """Return True if a head brings the sum of the column on its right (Sec. 4).
+def attends_most(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
+    """Return True if a head attends to a column most, at each position.
 
-    At each position, it attends to that column more than any other head does, and more
-    than uniform attention would. `mass` is `column_mass` for a shift of 1, at the
-    positions that have such a column.
+    It gives the column's two digits more than any other head does, and more than uniform attention
+    would. `mass` is that of `column_mass`.
     """
     uniform = 2 / layout.length  # two digits out of all tokens
     other_heads = torch.cat([mass[:head], mass[head + 1 :]]).amax(0)
     return bool(((mass[head] > uniform) & (mass[head] > other_heads)).all())
 
 
+def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
+    """Return True if a head brings the sum of the column on its right (Sec. 4).
+
+    `mass` is `column_mass` for a shift of 1, at the positions that have such a column.
+    """
+    return attends_most(mass, head, layout)
+
+
 def previous_sum(model: Transformer) -> Fields:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3).
 
-    The model has to be one of three-digit sums.
+    With four digits, it is that at 9, 10 and 11 (App. F).
     """
-    layout = model.config.layout
-    last_layer = model.config.layers - 1
-    attention = mean_attention(model)[last_layer]  # (head, query, key)
-    mass = column_mass(attention, layout, shift=1)[:, :-1]  # position 9 has no column on its right
-    decision_head = measure.decision_head(model)
-    fields = {
-        "value": float(mass[decision_head].mean()),
-        "decision_head": f"{last_layer}:{decision_head}",
-    }
-    for head in range(model.config.heads):
-        fields[f"head_{last_layer}:{head}_at_7_8"] = mass[head].tolist()
-    return fields
+    mass = last_layer_mass(model, shift=1)[:, :-1]  # the last position has no column on its right
+    return _fields_of_mass(model, mass, measure.decision_head(model))
 
 
 def previous_sum_comes(measured: Fields) -> bool:
     """Return True if the decision head of `previous_sum` brings the previous sum."""
+    mass = _stored_mass(measured)
+    layout = Layout(mass.shape[1] + 1)  # a decoder's layout is as long
+    return brings_previous_sum(mass, _stored_decision_head(measured), layout)
+
+
+def own_column(model: Transformer) -> Fields:
+    """Attention of the other head to the digits of its own column, at 7 and 8 (App. D).
+
+    That is the head of the last layer, other than the decision head, with the most of it. At 9 the
+    decision head has no column on its right to attend to.
+    """
+    mass = last_layer_mass(model, shift=0)[:, :-1]
+    decision_head = measure.decision_head(model)
+    by_head = mass.mean(1)
+    by_head[decision_head] = -torch.inf
+    return _fields_of_mass(model, mass, int(by_head.argmax()), decision_head)
+
+
+def other_head_attends_to_own_column(measured: Fields) -> bool:
+    """Return True if a head of `own_column` other than the decision head attends to it most."""
+    mass = _stored_mass(measured)
+    layout = Layout(mass.shape[1] + 1)
+    others = [head for head in range(len(mass)) if head != _stored_decision_head(measured)]
+    return any(attends_most(mass, head, layout) for head in others)
+
+
+def last_layer_mass(model: Transformer, shift: int) -> Float[Tensor, "head pos"]:
+    """Return `column_mass` of each head of the last layer, where the answer is predicted."""
+    return column_mass(mean_attention(model)[-1], model.config.layout, shift)
+
+
+def _fields_of_mass(
+    model: Transformer,
+    mass: Float[Tensor, "head pos"],
+    head: int,
+    decision_head: int | None = None,
+) -> Fields:
+    """Return the fields of a finding about attention, of which `head` gives the value.
+
+    The decision head is `head` if it is None.
+    """
+    layer = model.config.layers - 1
+    positions = model.config.layout.position_names[: mass.shape[1]]
+    where = "_".join(name.removeprefix("pos") for name in positions)
+    fields = {
+        "value": float(mass[head].mean()),
+        "decision_head": f"{layer}:{head if decision_head is None else decision_head}",
+    }
+    for i in range(model.config.heads):
+        fields[f"head_{layer}:{i}_at_{where}"] = mass[i].tolist()
+    return fields
+
+
+def _stored_mass(measured: Fields) -> Float[Tensor, "head pos"]:
+    """Return the attention of each head that is among the fields of a finding."""
     names = sorted(name for name in measured if name.startswith("head_"))
-    mass = torch.tensor([measured[name] for name in names])  # (head, pos)
-    decision_head = int(measured["decision_head"].partition(":")[2])
-    return brings_previous_sum(mass, decision_head, Layout())  # a decoder's layout is as long
+    return torch.tensor([measured[name] for name in names])
+
+
+def _stored_decision_head(measured: Fields) -> int:
+    """Return the number of the decision head in the last layer, from the fields of a finding."""
+    return int(measured["decision_head"].partition(":")[2])
+
+
+SUMS_PER_CLASS = 100  # as many as the page of Fig. 18 draws
+
+
+def previous_sum_by_class(model: Transformer) -> Fields:
+    """Attention of the decision head to where a carry comes from, in the lowest class (App. F).
+
+    Where a class of sums has a carry-in, it comes from the column on the right.
+    """
+    width = model.config.width
+    attention = measure.class_attention(model, carries.patterns(width), SUMS_PER_CLASS, seed=0)
+    decision_head = measure.decision_head(model)
+    mass = column_mass(attention[:, -1, decision_head], model.config.layout, shift=1)  # (task, pos)
+    at_carry_ins = mass[carries.carry_in(width)]
+    return {
+        "value": float(at_carry_ins.min()),
+        "mean": float(at_carry_ins.mean()),
+        "decision_head": f"{model.config.layers - 1}:{decision_head}",
+    }
+
+
+def attends_where_carries_come_from(
+    measured: Fields, *, attention: float = PARTNER_ATTENTION
+) -> bool:
+    """Return True if most of the attention of `previous_sum_by_class` goes there."""
+    return bool(measured["value"] >= attention)
+
+
+# Two heads are mostly similar if they share more of their attention than not.
+SHARED_ATTENTION = Bar(0.5, perfect=1)
+
+
+def first_layer_overlap(model: Transformer) -> Fields:
+    """Share of attention that the heads of the first layer have in common, mean over rows (App. F).
+
+    Of each row it is the sum over tokens of the smallest attention that a head gives.
+    """
+    first_layer = mean_attention(model)[0]  # (head, query, key)
+    return {"value": float(first_layer.amin(0).sum(-1).mean())}
+
+
+def heads_are_similar(measured: Fields, *, shared: float = SHARED_ATTENTION) -> bool:
+    """Return True if the heads of `first_layer_overlap` share most of their attention."""
+    return bool(measured["value"] > shared)

@@ -165,6 +165,41 @@ def ahead(
     return torch.stack(masses).mean(0)
 
 
+def previous_sums(model: Transformer) -> Fields:
+    """Attention of the last layer's best head to the column on the right, mean over rows (App. H).
+
+    The rows are those of the answer that have such a column. `layer_0` is that of layer 0's best
+    head, at the digits or at the answer rows, whichever is more; `layer_0_exceeds_last_by` is how
+    much more it is at the digits than in the last layer.
+    """
+    layout = model.config.layout
+    pattern = heads.mean_attention(model)  # (layer, head, query, key)
+    at_answer_rows = heads.column_mass(pattern, layout, shift=1).nanmean(-1)  # (layer, head)
+    last_layer = float(at_answer_rows[-1].max())
+    at_digits = float(ahead(pattern[0], layout).nanmean(-1).max())
+    return {
+        "value": last_layer,
+        "layer_0": max(at_digits, float(at_answer_rows[0].max())),
+        "layer_0_exceeds_last_by": at_digits - last_layer,
+        "uniform": 2 / layout.length,  # two digits out of all tokens
+    }
+
+
+def last_layer_brings_previous_sum(measured: Fields) -> bool:
+    """Return True if a head of the last layer gives the column on the right more than uniform."""
+    return bool(measured["value"] > measured["uniform"])
+
+
+def first_layer_brings_previous_sum(measured: Fields) -> bool:
+    """Return True if a head of layer 0 gives it more than uniform."""
+    return bool(measured["layer_0"] > measured["uniform"])
+
+
+def first_layer_brings_most(measured: Fields) -> bool:
+    """Return True if a head of layer 0 gives it more, at the digits, than the last layer's do."""
+    return bool(measured["layer_0_exceeds_last_by"] > 0)
+
+
 class AttentionShare(NamedTuple):
     """A share of attention in a run; its fields are the columns of a frame.
 

@@ -318,7 +318,7 @@ def reference_folder() -> Path:
 
 
 class Reference:
-    """What is stored of our own runs.
+    """The stored values of our own runs.
 
     Findings of two-layer encoders are taken from the many seeds of the main group, by the recipe of
     the runs that are compared. All else is from the ledger's rows.

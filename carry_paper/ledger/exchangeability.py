@@ -66,14 +66,14 @@ class TableTest:
         told_apart = "told apart" if self.told_apart else "not told apart"
         sentence = (
             f"The whole table is {told_apart} from the author's (p = {self.p:.2g},"
-            f" {self.cells} informative cells that scatter like {self.independent_cells:.2g}"
+            f" {self.cells} cells that vary, together like {self.independent_cells:.2g}"
             " independent ones)"
         )
         if self.detectable_shift is None:
             return f"{sentence}; no shift of all cells would have been noticed."
         return (
-            f"{sentence}; a shift of all cells by {self.detectable_shift:.2g} would have been"
-            " noticed."
+            f"{sentence}; the smallest shift of all cells that it would have noticed is"
+            f" {self.detectable_shift:.2g}."
         )
 
 

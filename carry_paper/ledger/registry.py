@@ -223,6 +223,9 @@ ROWS: dict[str, Entry] = {
     ),
     # Sec. 3: one layer
     "finding/transition": on_evidence(N1, dynamics.transition, shows=dynamics.changes_together),
+    "finding/heads_separately": on_evidence(
+        N1, dynamics.heads_change_apart, shows=dynamics.change_separately
+    ),
     "finding/norm_bounce": on_evidence(N1, dynamics.norm_bounce, shows=dynamics.norm_bounces),
     "finding/one_layer_imperfect": on_evidence(
         N1, dynamics.one_layer_imperfect, shows=dynamics.is_imperfect
@@ -343,12 +346,24 @@ ROWS: dict[str, Entry] = {
     "finding/decoder_previous_sum": on_models(
         DECODER, heads.previous_sum, shows=heads.previous_sum_comes
     ),
+    "finding/decoder_current_sum": on_models(
+        DECODER, heads.own_column, shows=heads.other_head_attends_to_own_column
+    ),
     "finding/decoder_tens": on_models(DECODER, geometry.decoder_tens, shows=geometry.separates),
     # App. E
     "finding/pentagon": on_models(MAIN, pentagon.pentagon, shows=pentagon.can_be_seen),
     # App. F: four digits
     "finding/four_digits": on_surveys(
         DIGITS4, lengths.four_digits, shows=lengths.works_the_same_way, ablate=LAST_HEADS
+    ),
+    "finding/four_digits_previous_sum": on_models(
+        DIGITS4, heads.previous_sum, shows=heads.previous_sum_comes
+    ),
+    "finding/four_digits_by_class": on_models(
+        DIGITS4, heads.previous_sum_by_class, shows=heads.attends_where_carries_come_from
+    ),
+    "finding/four_digits_first_layer": on_models(
+        DIGITS4, heads.first_layer_overlap, shows=heads.heads_are_similar
     ),
     # Sec. 6, App. H: six digits
     "finding/length": on_evidence(
@@ -360,12 +375,40 @@ ROWS: dict[str, Entry] = {
     "finding/unprimed_staircase": on_models(
         PAD6, heads.layer_staircases, shows=heads.has_staircase, epoch=500
     ),
+    "finding/unprimed_previous_sum": on_models(
+        PAD6, lengths.previous_sums, shows=lengths.last_layer_brings_previous_sum, epoch=500
+    ),
+    "finding/unprimed_first_layer": on_models(
+        PAD6,
+        lengths.previous_sums,
+        shows=lengths.first_layer_brings_previous_sum,
+        value="layer_0",
+        epoch=500,
+    ),
     "finding/unprimed_steps": on_evidence(
         PAD6, lengths.unprimed_steps, shows=lengths.separates_where_trained
     ),
     "finding/mlp_2500": on_evidence(PAD6, lengths.mlp_2500, shows=lengths.comes_to_carry),
     "finding/primed_staircase": on_models(
         PRIMED, heads.layer_staircases, shows=heads.has_staircase
+    ),
+    "finding/primed_previous_sum": on_models(
+        PRIMED, lengths.previous_sums, shows=lengths.last_layer_brings_previous_sum
+    ),
+    "finding/primed_first_layer": on_models(
+        PRIMED,
+        lengths.previous_sums,
+        shows=lengths.first_layer_brings_most,
+        value="layer_0_exceeds_last_by",
+    ),
+    "finding/finetuned_previous_sum": on_models(
+        FINETUNED, lengths.previous_sums, shows=lengths.last_layer_brings_previous_sum
+    ),
+    "finding/finetuned_first_layer": on_models(
+        FINETUNED,
+        lengths.previous_sums,
+        shows=lengths.first_layer_brings_previous_sum,
+        value="layer_0",
     ),
     "finding/primed_parts": on_evidence(
         PRIMED,

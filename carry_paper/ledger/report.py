@@ -7,9 +7,10 @@ from typing import Any
 import click
 import pandas as pd
 
+from carry_core import groups
 from carry_paper.ledger import claims
 from carry_paper.ledger.results import Row, gathered
-from carry_paper.ledger.verdicts import VERDICTS
+from carry_paper.ledger.verdicts import VERDICTS, runs_show
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -48,8 +49,7 @@ def _columns(row: Row) -> dict[str, str]:
     """Return a row's cells by the names of the columns."""
     runs = " ".join(text(value) for value in row.runs)
     if row.shown is not None:
-        n_showing, n = row.shown
-        runs = f"{n_showing} of {n} show it"
+        runs = shown_in_words(row)
     return {
         "paper": text(row.paper),
         "value": text(row.value),
@@ -66,6 +66,27 @@ def counted(n: int, verdict: str) -> str:
     if verdict == "differs" and n != 1:
         return f"{n} differ"
     return f"{n} mostly reproduced" if verdict == "mostly" else f"{n} {verdict}"
+
+
+def shown_in_words(row: Row) -> str:
+    """Return how many runs show a finding, with the exact interval: `4 of 6 runs show it (22–96%)`.
+
+    The interval, by Clopper and Pearson, is that of the share of runs; one run has none. If a
+    finding is about groups, it is groups that show it.
+    """
+    n_showing, n = row.shown or (0, 0)
+    words = runs_show(n_showing, n)
+    if row.keys and all(key in groups.GROUPS for key in row.keys):
+        words = words.replace("run", "group", 1)
+    if row.interval is None or n == 1:
+        return words
+    return f"{words} ({percents(row.interval[0])})"
+
+
+def percents(ends: Sequence[float]) -> str:
+    """Return the ends of an interval of a share as percents: `22–96%`."""
+    low, high = (round(100 * end) for end in ends)
+    return f"{low}–{high}%"
 
 
 def badness(row: Row) -> tuple[int, float]:

@@ -449,10 +449,10 @@ def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, 
         measures: Columns that are compared.
 
     Returns:
-        The findings, with the number of runs of each kind that show them, and with `holds`:
-        in `every` kind that counts, in `some` or in `none`. And the measures, with the
-        median of each kind. Both have `p`, corrected for all of them together; NaN if fewer
-        than two kinds count.
+        The findings of which some run can say, with the number of runs of each kind that show
+        them, and with `holds`: in `every` kind that counts, in `some` or in `none`. And the
+        measures, with the median of each kind. Both have `p`, corrected for all of them together;
+        NaN if fewer than two kinds count.
     """
     rows_of_kind = {}
     for kind in typology.KINDS:
@@ -461,7 +461,9 @@ def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, 
     sizes = pd.Series({kind: len(table) for kind, table in rows_of_kind.items()}, dtype=int)
     counting = sizes[sizes >= FEWEST]
 
-    names = [name.removesuffix(" shows") for name in rows if name.endswith(" shows")]
+    # A finding that was measured on no run, or of which none can say, is no finding that fails.
+    says = rows.columns[rows.notna().any()]
+    names = [name.removesuffix(" shows") for name in says if name.endswith(" shows")]
     columns = [f"{name} shows" for name in names]
     showing = pd.DataFrame({kind: table[columns].sum() for kind, table in rows_of_kind.items()})
     showing = showing.set_axis(names).astype(int)

@@ -43,7 +43,7 @@ def fisher(count: int, n_runs: int, their_count: int, n_theirs: int) -> float:
 
 @dataclass(frozen=True)
 class Scatter:
-    """How far apart runs lie, and their number.
+    """The scatter of runs, and their number.
 
     Attributes:
         std: Their standard deviation, with n - 1.

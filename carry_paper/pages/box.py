@@ -18,7 +18,7 @@ from carry_core import carries, groups
 from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
-from carry_paper.ledger.report import counted
+from carry_paper.ledger.report import counted, percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL
 from carry_paper.pages.html import SIGNS, Html, environment
@@ -138,14 +138,15 @@ class Line:
         """Return why a source's rows are not reproduced, and what would settle them, in words."""
         rows = self.rows[source]
         sentences = dict.fromkeys(row.why.text for row in rows if row.why is not None)
-        if any(row.sensitivity for row in rows):
-            sentences["The verdict hangs on the bar of its rule."] = None
+        at_other_bars = dict.fromkeys(bar for row in rows for bar in at_bars(row))
+        if at_other_bars:
+            sentences[f"The verdict hangs on the bar: {', '.join(at_other_bars)}."] = None
         undecided = [row for row in rows if row.settles]
         table = next((row.table for row in undecided if row.table is not None), None)
         if table is not None:
             sentences[table.words] = None
         if undecided:
-            sentences[f"To settle {what_settles(undecided)}."] = None
+            sentences[f"{what_settles(undecided)}."] = None
         return " ".join(sentences)
 
     @property
@@ -174,12 +175,6 @@ def number(value: Any, claim: Claim) -> str:
     return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
 
 
-def percents(ends: Sequence[float]) -> str:
-    """Return the ends of an interval of a share as percents: `22–96%`."""
-    low, high = (round(100 * end) for end in ends)
-    return f"{low}–{high}%"
-
-
 def half_widths(rows: Sequence[Row]) -> str:
     """Return the median half-width of rows of which we can't tell: ` · ±0.43`; "" if none has."""
     widths = [row.half_width for row in rows if row.half_width is not None]
@@ -187,15 +182,16 @@ def half_widths(rows: Sequence[Row]) -> str:
 
 
 def what_settles(rows: Sequence[Row]) -> str:
-    """Return what would settle rows of which we can't tell: `it: with 24 of our runs`."""
-    if len(rows) == 1:
-        return f"it: {rows[0].settles}"
+    """Return what would settle rows of which we can't tell: `To settle it: with 24 of our runs`."""
+    pronoun = "it" if len(rows) == 1 else "them"
     never = [row for row in rows if row.settles.startswith(NEVER)]
     if len(never) == len(rows):
-        return f"them: {never[0].settles}"
+        return f"Nothing would settle {pronoun}: {_without_never(never[0])}"
+    if len(rows) == 1:
+        return f"To settle it: {rows[0].settles}"
     parts = []
     if never:
-        parts.append(f"{_cells(len(never))}: {never[0].settles}")
+        parts.append(f"{_cells(len(never))}: nothing would, since {_without_never(never[0])}")
     numbers = []
     others: dict[str, int] = {}
     for row in rows:
@@ -210,7 +206,20 @@ def what_settles(rows: Sequence[Row]) -> str:
         parts.append(f"{_cells(len(numbers))}: with {range_} of our runs")
     for settles, count in others.items():
         parts.append(f"{_cells(count)}: {settles}")
-    return "; ".join(parts)
+    return f"To settle {'; '.join(parts)}"
+
+
+def _without_never(row: Row) -> str:
+    """Return why nothing settles a row: `one run leaves ±0.6`."""
+    return row.settles.removeprefix(NEVER).removeprefix(": ")
+
+
+def at_bars(row: Row) -> list[str]:
+    """Return the verdicts of a row at other bars in words: `mixed at share 0.9`."""
+    return [
+        f"{verdict} at {bar.replace('=', ' ').replace('_', ' ')}"
+        for bar, verdict in row.sensitivity.items()
+    ]
 
 
 def _cells(count: int) -> str:

@@ -23,10 +23,10 @@ from carry_paper import author
 from carry_paper.ledger import claims, export, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
-from carry_paper.ledger.report import badness, counted, text
+from carry_paper.ledger.report import badness, counted, shown_in_words, text
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NOT_RUN, runs_show
-from carry_paper.pages.box import number, percents
+from carry_paper.pages.box import at_bars, number
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
 
@@ -35,29 +35,31 @@ SOURCES = {"author": "the author's weights", "ours": "our weights"}
 WHOSE = {"author": "the author's", "ours": "ours"}
 # Why a row is neither reproduced nor differs, as sentences without their end.
 REASONS = {
-    "mixed": "Some of the runs show it, others do not",
+    "mixed": "Between a third and two thirds of the runs show it",
     "mostly": "The paper says it of all runs; two thirds or more show it, but not all",
     "no verdict": "The paper says it of one run of the author's; ours show how general it is",
-    "never": "Never: the author's runs, or ours, scatter too much for the tolerance",
-    "runs": "With more of our runs",
-    "table": "With a table that is told apart from the author's as a whole",
-    "other": "With runs that were not released, or that do not exist yet",
+    "never": (
+        "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
+    ),
+    "runs": "We can't tell yet: more of our runs would settle it",
+    "table": "We can't tell as long as the whole table is not told apart from the author's",
+    "other": "We can't tell without runs that were not released, or that do not exist yet",
 }
 
 
 # The meaning of each verdict on a number and on a finding; "" where it has none.
 MEANINGS = {
     "reproduced": (
-        "The author's weights: equal up to rounding and the chance of the draw of sums. Ours: the"
+        "The author's weights: equal up to rounding and the noise of random sums. Ours: the"
         f" 95% interval of the difference lies within {EQUIVALENT:.0%} of the quantity's range.",
-        "As many runs show it as the paper says: all, two thirds for “most”, one for “some”.",
+        "As many runs show it as the paper says: all; two thirds for “most”; one for “some”.",
     ),
-    "mostly": ("", "The paper says it of all runs, and two thirds or more show it."),
+    "mostly": ("", "The paper says it of all runs; two thirds or more show it, but not all."),
     "mixed": ("", "Between a third and two thirds of the runs show it."),
     CANNOT_TELL: (
         "The interval is too wide. Its half-width stands beside the verdict, and the row says what"
         " would settle it.",
-        "There are too few runs.",
+        "There are too few runs, or no run can say.",
     ),
     "differs": (
         "The interval excludes zero by more than rounding and, in a table, the whole table is told"
@@ -467,18 +469,18 @@ TEMPLATES.filters |= {
     "flat": flat,
     "minus": minus_signs,
     "number": text,
-    "percents": percents,
     "query": urlencode,
     "share_a_rule": share_a_rule,
     "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
     "words": words,
 }
 TEMPLATES.globals |= {
+    "at_bars": at_bars,
     "headings": HEADINGS,
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,
     "number": number,
-    "runs_show": runs_show,
+    "shown_in_words": shown_in_words,
     "domain": domain,
     "example": example,
     "meanings": MEANINGS,

@@ -36,7 +36,7 @@ class Drawing(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What the page has on some runs."""
+    """Runs and what the page has on them."""
 
     subject: Subject
     answers: Sequence[Answer]

@@ -21,17 +21,17 @@ def text(name: str) -> str:
 
 def requirements(name: str) -> dict[str, Requirement]:
     lines = (line.split("#")[0].strip() for line in text(name).splitlines())
-    found = [Requirement(line) for line in lines if line]
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+    parsed = [Requirement(line) for line in lines if line]
+    return {canonicalize_name(requirement.name): requirement for requirement in parsed}
 
 
 def test_every_direct_dependency_is_pinned_in_the_lock():
     locked = requirements("requirements.lock")
-    for name, asked in requirements("requirements.in").items():
+    for name, direct in requirements("requirements.in").items():
         (pin,) = locked[name].specifier
         assert pin.operator == "=="
-        assert asked.specifier.contains(pin.version), (
-            f"{locked[name]} is not {asked}: run make lock"
+        assert direct.specifier.contains(pin.version), (
+            f"{locked[name]} is not {direct}: run make lock"
         )
     assert [name for name in locked if re.match(r"torch|nvidia|cuda|triton", name)] == []
 
@@ -117,5 +117,6 @@ def test_a_missing_extra_is_one_line():
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    said = "`carry` needs the package click, which is not installed: pip install 'carry-core[paper]'.\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", said)
+    remedy = "pip install 'carry-core[paper]'."
+    message = f"`carry` needs the package click, which is not installed: {remedy}\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)

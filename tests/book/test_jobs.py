@@ -43,7 +43,7 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
 
 
 @pytest.mark.parametrize(
-    ("make", "asked", "said"),
+    ("make", "options", "message"),
     [
         (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
         (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
@@ -87,15 +87,15 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
         (jobs.reruns, {"source": "his"}, "Unknown source 'his'"),
     ],
 )
-def test_what_cannot_be_done_is_said(make, asked, said):
-    with pytest.raises(BadInput, match=said):
-        make(asked)
+def test_what_cannot_be_done_is_said(make, options, message):
+    with pytest.raises(BadInput, match=message):
+        make(options)
 
 
 @pytest.mark.slow
 def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     """Also 0, and only those; `make` gives the others as empty words."""
-    asked = [
+    options = [
         "groups=" + MAIN,
         "runs=900",
         "recipe=quick",
@@ -118,7 +118,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
         "host",
         "--config",
         "task=train",
-        *asked,
+        *options,
     ]
     done = subprocess.run(snakemake, cwd=ROOT, capture_output=True, text=True, check=True)
     printed = " ".join((done.stdout + done.stderr).split())
@@ -129,7 +129,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("profile", "said"),
+    ("profile", "message"),
     [
         ("nope", "PROFILE=nope: expected one of local slurm"),
         pytest.param(
@@ -139,20 +139,20 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
         ),
     ],
 )
-def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(profile, said):
+def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(profile, message):
     command = ["make", "train", f"GROUPS={N1}", f"PROFILE={profile}"]
     environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    made = subprocess.run(
+    result = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    assert made.returncode
-    assert said in made.stderr
+    assert result.returncode
+    assert message in result.stderr
 
 
 def test_notebooks_are_named_by_their_beginnings():
-    found = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
-    assert len(found) == 4
-    assert found[0] == f"rerun/author/{MAIN}/tab01_decision_head_and_final_mlp.json"
+    reruns = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
+    assert len(reruns) == 4
+    assert reruns[0] == f"rerun/author/{MAIN}/tab01_decision_head_and_final_mlp.json"
 
 
 @pytest.mark.slow
@@ -185,9 +185,9 @@ def make(target: str, data: Path, *settings: str) -> "subprocess.Popen[str]":
 
 
 def finished(process: "subprocess.Popen[str]") -> str:
-    said, _ = process.communicate(timeout=900)
-    assert process.returncode == 0, said
-    return said
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, output
+    return output
 
 
 def running() -> list[str]:
@@ -221,11 +221,11 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
     finished(training)
     for run in range(900, 904):
         path = f"{N1}/quick/run{run}.safetensors"
-        here, there = (
+        local, on_slurm = (
             load_file(folder / path) for folder in (tmp_path / "here", tmp_path / "slurm" / "runs")
         )
-        assert here.keys() == there.keys()
-        assert all(torch.equal(here[name], there[name]) for name in here)
-    said = finished(make("rerun", ROOT / "data", "WHAT=fig13 tab03", f"GROUPS={N1} n2_s0.3_w0.0"))
-    assert said.count("_build/rerun/ours/") == 3
-    assert "at least 2 layers" in said
+        assert local.keys() == on_slurm.keys()
+        assert all(torch.equal(local[name], on_slurm[name]) for name in local)
+    output = finished(make("rerun", ROOT / "data", "WHAT=fig13 tab03", f"GROUPS={N1} n2_s0.3_w0.0"))
+    assert output.count("_build/rerun/ours/") == 3
+    assert "at least 2 layers" in output

@@ -14,8 +14,8 @@ def test_the_list_is_true_of_the_code():
     assert all(m.why for m in listed)
 
 
-def mutant(before: str, after: str, where: str = "Sums.larger"):
-    return mutants.Mutant("sums.py", where, before, after, (), "")
+def mutant(before: str, after: str, scope: str = "Sums.larger"):
+    return mutants.Mutant("sums.py", scope, before, after, (), "")
 
 
 SOURCE = textwrap.dedent('''
@@ -39,18 +39,18 @@ SOURCE = textwrap.dedent('''
 
 
 def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
-    made = mutants.mutated(
+    mutated = mutants.mutated(
         SOURCE, mutant("compare(a, b['x'], level=LEVEL)", "not compare(a, b['x'], level=LEVEL)")
     )
-    assert "return not compare(a, b['x'], level=LEVEL)" in made
+    assert "return not compare(a, b['x'], level=LEVEL)" in mutated
     assert "LEVEL = 0.4" in mutants.mutated(SOURCE, mutant("LEVEL = 0.5", "LEVEL = 0.4", ""))
-    made = mutants.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))
-    assert "return True" not in made
-    compile(made, "made", "exec")
+    mutated = mutants.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))
+    assert "return True" not in mutated
+    compile(mutated, "made", "exec")
 
 
 @pytest.mark.parametrize(
-    ("before", "where", "why"),
+    ("before", "scope", "message"),
     [
         ("LEVEL = 0.6", "", "it stands there 0 times"),
         ("compare(a, b)", "Sums.larger", "it stands there 0 times"),  # it does in another method
@@ -58,6 +58,6 @@ def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
         ("LEVEL", "Sums.smaller", "there is no Sums.smaller"),
     ],
 )
-def test_a_list_that_is_out_of_date_is_said(before, where, why):
-    with pytest.raises(mutants.Stale, match=why):
-        mutants.mutated(SOURCE, mutant(before, "None", where))
+def test_a_list_that_is_out_of_date_is_said(before, scope, message):
+    with pytest.raises(mutants.Stale, match=message):
+        mutants.mutated(SOURCE, mutant(before, "None", scope))

@@ -1,4 +1,4 @@
-"""Every notebook is a page: it has its outputs, its parameters, texts for its images, and refuses bad input at once."""
+"""Every notebook has outputs, parameters and texts for its images, and refuses bad input."""
 
 import json
 import re
@@ -53,11 +53,11 @@ def notebook(request: pytest.FixtureRequest) -> Path:
 
 
 def test_it_is_stored_with_its_parameters_its_outputs_and_texts_for_its_images(notebook: Path):
-    first, *others = code(notebook)
+    first, *later_cells = code(notebook)
     assert first.metadata.tags == ["parameters"]
     assert parameters(notebook)["source"] == (None if notebook.stem in LEDGER else "ours")
-    assert all(cell.execution_count for cell in (first, *others))
-    assert not any("injected-parameters" in cell.metadata.get("tags", []) for cell in others)
+    assert all(cell.execution_count for cell in (first, *later_cells))
+    assert not any("injected-parameters" in cell.metadata.get("tags", []) for cell in later_cells)
     # no errors, warnings, reprs
     assert {output.output_type for output in outputs(notebook)} == {"display_data"}
     for output in outputs(notebook):
@@ -85,14 +85,14 @@ def test_a_parameter_of_the_wrong_kind_is_one_line():
 
 
 def try_wrong_kinds() -> None:
-    """Refuse each parameter in the second cell, or in the third where its range depends on curves."""
+    """Refuse each parameter in the second cell, or in the third if its range depends on curves."""
     for path in NOTEBOOKS:
         values = parameters(path)
         for name in [name for name in values if not name.startswith("__")]:
-            given = values | {name: 1.5}
+            namespace = values | {name: 1.5}
             with suppress(BadInput):
                 for cell in code(path)[1:3]:
-                    exec(cell.source, given)
+                    exec(cell.source, namespace)
                 print(path.stem, name, "was accepted", file=sys.stderr)
                 sys.exit(1)
 
@@ -119,34 +119,36 @@ def test_an_answer_has_to_fit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("parameter", "message"),
     [
         (("source", "authr"), "Unknown source 'authr': expected 'ours' or 'author'."),
         (("sourcee", "author"), "Unknown parameter sourcee: expected some of source, group"),
     ],
 )
-def test_papermill_stops_with_the_line_too(tmp_path: Path, given: tuple[str, str], said: str):
+def test_papermill_stops_with_the_line_too(
+    tmp_path: Path, parameter: tuple[str, str], message: str
+):
     out = tmp_path / "out.ipynb"
     path = ROOT / "notebooks" / "start_here.ipynb"
-    command = [sys.executable, "-m", "papermill", path, out, "-p", *given, "--no-progress-bar"]
+    command = [sys.executable, "-m", "papermill", path, out, "-p", *parameter, "--no-progress-bar"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode != 0
-    assert f"BadInput: {said}" in result.stderr
+    assert f"BadInput: {message}" in result.stderr
     ran = [cell for cell in code(out) if cell.execution_count]
     ((line,),) = [o.traceback for o in ran[-1].outputs if o.output_type == "error"]
-    assert line.startswith(f"BadInput: {said}")
+    assert line.startswith(f"BadInput: {message}")
 
 
 @pytest.mark.slow
 def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
     """Its code as papermill would run it, in this process; the few sums keep it short."""
-    shown: list[Any] = []
-    monkeypatch.setattr(IPython.display, "display", lambda *data, **_: shown.extend(data))
+    displayed: list[Any] = []
+    monkeypatch.setattr(IPython.display, "display", lambda *data, **_: displayed.extend(data))
     (path,) = (path for path in NOTEBOOKS if path.stem.startswith("fig03"))
     values = parameters(path) | {"group": "n2_s0.1_w0.2", "run": 5, "n_examples": 40}
     for cell in code(path)[1:]:
         exec(cell.source, values)
-    assert shown
+    assert displayed
     assert values["maps"]["run"] == 5
 
 
@@ -156,8 +158,8 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
     stem: str, monkeypatch, tmp_path
 ):
     """Two runs of the main group that the stored results were not made from."""
-    shown: list[Any] = []
-    monkeypatch.setattr(IPython.display, "display", lambda data, **_: shown.append(data))
+    outputs_of_page: list[Any] = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs_of_page.append(data))
     folder = ROOT / "data" / "runs" / groups.MAIN / "quick"
     for run in (7, 9):
         for suffix in (".safetensors", ".npz"):
@@ -169,7 +171,7 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
         exec(cell.source, values)
     assert values["group"] == values["page"].group == groups.MAIN
     assert values["page"].runs.numbers == (7, 9)
-    box = shown[0]["text/html"]
+    box = outputs_of_page[0]["text/html"]
     assert f"the weights of {groups.MAIN} here are others than those that the stored" in box
     assert f"carry compare {tmp_path}" in box
     assert {*re.findall('data-label="Ours">(.)', box)} == {"–"}
@@ -182,7 +184,7 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
 
 
 def families(name: str) -> list[str]:
-    """An id, and of a table's cell what is before its slashes: a page may show a table by its name."""
+    """Return an id, or for a cell the part before its slashes: a page may name a whole table."""
     parts = name.split("/")
     return (
         ["/".join(parts[:n]) for n in range(2, len(parts))] + [name]
@@ -192,12 +194,14 @@ def families(name: str) -> list[str]:
 
 
 def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
-    """But for facts that need no weights, and rows of 7B models, which the recordings' pages write."""
+    """Facts that need no weights are left out, and rows of 7B models, which recordings write."""
     tables = ["".join(output.data.get("text/html", "")) for output in outputs(notebook)]
-    shown = "\n".join([*(cell.source for cell in code(notebook)), *tables])
-    mine = [claim.id for claim in claims.claims().values() if claim.notebook == notebook.stem]
-    judged = [name for name in mine if not name.startswith(("data/", "tab2/", "llm/"))]
-    assert [name for name in judged if not any(family in shown for family in families(name))] == []
+    page_text = "\n".join([*(cell.source for cell in code(notebook)), *tables])
+    claim_ids = [claim.id for claim in claims.claims().values() if claim.notebook == notebook.stem]
+    judged = [name for name in claim_ids if not name.startswith(("data/", "tab2/", "llm/"))]
+    assert [
+        name for name in judged if not any(family in page_text for family in families(name))
+    ] == []
 
 
 def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():
@@ -205,11 +209,11 @@ def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():
         o.metadata.get("scrapbook", {}).get("name", "") for path in NOTEBOOKS for o in outputs(path)
     ]
     glued = re.compile(r"::(\w+)(?::|`)|\{glue:any\} (\w+)")
-    wanted = {
-        key for page in PAGES for found in glued.findall(page.read_text()) for key in found if key
+    glued_names = {
+        key for page in PAGES for match in glued.findall(page.read_text()) for key in match if key
     }
-    assert wanted
-    assert wanted <= {name.rsplit(".", 1)[-1] for name in names}
+    assert glued_names
+    assert glued_names <= {name.rsplit(".", 1)[-1] for name in names}
 
 
 def test_every_work_that_is_cited_is_listed_and_every_work_listed_is_cited():

@@ -1,4 +1,4 @@
-"""The page that says when each rule was made agrees with itself, and its commits with the history."""
+"""The page of rules agrees with itself, and its commits agree with the history."""
 
 import re
 import subprocess
@@ -76,8 +76,8 @@ def test_the_verdicts_that_moved_are_those_of_the_committed_results():
         pytest.skip("no history here: a part of it, or none")
     assert moved_rows.BLOCK.search(PAGE)[0] == listed, "run `python workflow/moved_rows.py`"
     rows = moved_rows.results_at(moved_rows.SINCE, "ours")
-    named = [name for name in rows if name in listed and not moved_rows.is_cell(name)]
-    assert len(named) > 40
+    listed_rows = [name for name in rows if name in listed and not moved_rows.is_cell(name)]
+    assert len(listed_rows) > 40
     assert listed.count("(#rule-cannot-tell)") == 1
 
 
@@ -92,10 +92,10 @@ def test_commits_exist_and_have_the_dates_that_the_page_gives():
     dates = dict(line.split() for line in log.splitlines())
     if "c1f2671" not in dates:  # the first commit
         pytest.skip("no history here: a part of it, or none")
-    given = [(re.search(r"\| commit \| `(\w+)`", text)[1], date) for _, date, text in SECTIONS]
-    given += [
+    commits = [(re.search(r"\| commit \| `(\w+)`", text)[1], date) for _, date, text in SECTIONS]
+    commits += [
         (commit, date)
         for date, commit in re.findall(r"^\| ([\d-]{10}) \| `(\w{7})`", LATER, re.MULTILINE)
     ]
-    assert [(commit, date) for commit, date in given if dates.get(commit) != date] == []
+    assert [(commit, date) for commit, date in commits if dates.get(commit) != date] == []
     assert [commit for commit in re.findall(r"`([0-9a-f]{7})`", PAGE) if commit not in dates] == []

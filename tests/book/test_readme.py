@@ -1,4 +1,4 @@
-"""What the README and the pages of prose say can be done can be done, and their numbers are the code's."""
+"""The README and the pages of prose name what exists, and their numbers are the code's."""
 
 import ast
 import re
@@ -15,6 +15,7 @@ from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_paper.training import loop, stacked
 from tests.book.test_notebooks import parameters
+from tests.helpers.printed import assert_same_words
 from tests.helpers.trainings import save_random
 
 README = (ROOT / "README.md").read_text()
@@ -24,6 +25,7 @@ def book(name: str) -> str:
     return (ROOT / "book" / name).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "prints"),
     [
@@ -41,21 +43,14 @@ def test_the_examples_run(capsys, monkeypatch, file, prints):
     assert re.match(prints, capsys.readouterr().out, re.DOTALL)
 
 
-def words(text: str) -> list[str | float]:
-    """The words of a text, its numbers as numbers."""
-    return [float(word) if re.fullmatch(r"\d+\.\d+", word) else word for word in text.split()]
-
-
 def test_the_readme_s_example_prints_what_it_shows(capsys, monkeypatch):
-    """Cells may differ by a few of their 1000 sums: processors round differently."""
     monkeypatch.chdir(ROOT)
-    (example, shown), *more = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+    (example, output), *more = re.findall(
+        r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL
+    )
     assert not more
     exec(compile(example, "README.md", "exec"), {})
-    printed, expected = words(capsys.readouterr().out), words(shown)
-    assert len(printed) == len(expected)
-    for one, other in zip(printed, expected, strict=True):
-        assert one == (pytest.approx(other, abs=0.02) if isinstance(other, float) else other)
+    assert_same_words(capsys.readouterr().out, output)
 
 
 def test_the_front_door_is_what_the_page_says():
@@ -66,16 +61,16 @@ def test_the_front_door_is_what_the_page_says():
     documented = re.findall(r"^\.\. auto(?:function|class):: (\w+)$", page, re.MULTILINE)
     assert set(documented) == exported
     points = re.findall(r"^\| `blocks\.\{l\}\.([\w.]+)` \| `([\w.{}]+)`", page, re.MULTILINE)
-    assert [own for own, _ in points] == list(POINTS)
-    for own, theirs in points:
-        assert ModelConfig().hook_name(theirs.replace("{l}", "1")) == f"blocks.1.{own}"
+    assert [point for point, _ in points] == list(POINTS)
+    for point, lens_name in points:
+        assert ModelConfig().hook_name(lens_name.replace("{l}", "1")) == f"blocks.1.{point}"
 
 
 def test_the_commands_of_the_reading_page_name_notebooks_and_their_parameters():
     commands = re.findall(r"papermill (\S+\.ipynb) \S+((?: -p \w+ \S+)+)", book("reading.md"))
     assert len(commands) >= 3
-    for path, given in commands:
-        assert set(re.findall(r"-p (\w+)", given)) <= parameters(ROOT / "notebooks" / path).keys()
+    for path, options in commands:
+        assert set(re.findall(r"-p (\w+)", options)) <= parameters(ROOT / "notebooks" / path).keys()
 
 
 def test_the_numbers_of_the_training_page_are_the_code_s():
@@ -95,11 +90,11 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
     ):
         assert text in page
     rates = re.search(r"\| learning rate \| \$(.+?)\$ \| \$(.+?)\$ \|", page).groups()
-    named = [
+    printed_rates = [
         float(re.sub(r"(.*?)(?: \\cdot )?10\^\{(.+)\}", lambda x: f"{x[1] or 1}e{x[2]}", rate))
         for rate in rates
     ]
-    assert named == [RECIPES["paper"].rate, quick.rate]
+    assert printed_rates == [RECIPES["paper"].rate, quick.rate]
     assert loop.SAVE_EVERY == 15
     assert "saved every quarter of a minute" in page
 
@@ -111,13 +106,13 @@ def test_the_picture_is_the_one_of_table_1():
 
 
 def test_what_it_names_exists():
-    names = ["".join(named) for named in re.findall(r"`([\w/]+/)`|\]\(([\w/]+\.\w+)\)", README)]
+    names = ["".join(groups) for groups in re.findall(r"`([\w/]+/)`|\]\(([\w/]+\.\w+)\)", README)]
     assert len(names) > 5
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def skip_reasons() -> list[tuple[str, list[str]]]:
-    """The file of each call that skips a test, and the texts of its reason that are written out there."""
+    """Return the file of each call that skips a test, and the literal texts of its reason."""
     reasons = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -125,11 +120,13 @@ def skip_reasons() -> list[tuple[str, list[str]]]:
                 "pytest.skip",
                 "pytest.mark.skipif",
             ):
-                given = [
+                reason_arguments = [
                     keyword.value for keyword in call.keywords if keyword.arg == "reason"
                 ] or call.args[:1]
                 texts = [
-                    node.value for node in ast.walk(given[0]) if isinstance(node, ast.Constant)
+                    node.value
+                    for node in ast.walk(reason_arguments[0])
+                    if isinstance(node, ast.Constant)
                 ]
                 reasons.append((path.name, [text for text in texts if isinstance(text, str)]))
     return reasons

@@ -1,4 +1,4 @@
-"""The built site: it loads nothing from elsewhere, its links lead somewhere, and a browser shows results first."""
+"""The built site loads nothing from elsewhere, its links work, and a page shows results first."""
 
 import re
 from functools import cache
@@ -32,7 +32,7 @@ LINK_NOT_LOADED = {"author", "canonical", "index", "license", "next", "prev", "s
 
 
 class Page(HTMLParser):
-    """One page's addresses that a browser loads by itself, its links, anchors, style sheets and scripts."""
+    """One page's addresses that a browser loads by itself, its links, anchors, CSS and scripts."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -87,13 +87,13 @@ def external(address: str) -> bool:
 
 def in_css(css: str) -> list[str]:
     return [
-        "".join(found)
-        for found in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
+        "".join(groups)
+        for groups in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
     ]
 
 
 def missing(path: Path, address: str) -> bool:
-    """Whether an address of a page leads to no file of the site, or to an anchor that its page has not."""
+    """Return True if an address leads to no file of the site, or to an anchor that is missing."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc:
         return False
@@ -108,7 +108,7 @@ def missing(path: Path, address: str) -> bool:
 
 
 def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
-    found = [
+    problems = [
         (path.stem, address)
         for path in PAGES
         for address in parsed(path).loaded
@@ -116,18 +116,18 @@ def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
     ]
     sheets = {path: parsed(path).styles for path in PAGES}
     sheets |= {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.css")}
-    found += [
+    problems += [
         (path.name, address)
         for path, css in sheets.items()
         for address in in_css(css)
         if external(address)
     ]
-    found += [
+    problems += [
         (path.stem, host)
         for path in PAGES
         for host in re.findall(r"https?://[^\s\"']+", parsed(path).scripts)
     ]
-    assert found == []
+    assert problems == []
     assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
 
 
@@ -199,17 +199,17 @@ def test_pages_are_light_and_say_what_they_are_about():
     """KiB of a page and of the images and scripts that it alone loads."""
     weights = {}
     for path in PAGES:
-        own = {
+        page_files = {
             (path.parent / address).resolve()
             for address in parsed(path).loaded
             if not address.startswith("data:")
         }
-        own = {
+        page_files = {
             file
-            for file in {path, *own}
+            for file in {path, *page_files}
             if file.is_file() and not {"_static", "mathjax"} & {*file.parts}
         }
-        weights[path.stem] = sum(file.stat().st_size for file in own) / 1024
+        weights[path.stem] = sum(file.stat().st_size for file in page_files) / 1024
     heavy = {name: round(kib) for name, kib in weights.items() if kib > 500}
     assert max(weights.values()) < 900, heavy
     assert len(heavy.keys() - {"claims"}) <= 2, heavy
@@ -222,28 +222,35 @@ def test_pages_are_light_and_say_what_they_are_about():
     for path in OURS:
         head, _, body = path.read_text(encoding="utf-8").partition("</head>")
         assert not re.search(r'class="pasted-text">-\d', body), "a hyphen for a minus"
-        for wanted in (
+        for tag in (
             'rel="icon"',
             'name="description"',
             'property="og:title"',
             'property="og:description"',
         ):
-            assert wanted in head, path.stem
+            assert tag in head, path.stem
 
 
 MEASURE = """(() => {
   const article = document.querySelector("article");
   const seen = (x) => x.checkVisibility() && x.getBoundingClientRect().height > 40;
-  const middle = (x) => x && x.getBoundingClientRect().top + scrollY + x.getBoundingClientRect().height / 2;
-  const shown = [...article.querySelectorAll("figure img, figure svg, .cell_output img, .cell_output svg, table")];
+  const middle = (x) => {
+    if (!x) return x;
+    const box = x.getBoundingClientRect();
+    return box.top + scrollY + box.height / 2;
+  };
+  const figures = "figure img, figure svg, .cell_output img, .cell_output svg, table";
+  const shown = [...article.querySelectorAll(figures)];
   const words = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
   const ticks = [];
   while (words.nextNode()) {
     const node = words.currentNode;
-    if (node.data.includes("`") && !node.parentElement.closest("code, pre, script, style")) ticks.push(node.data);
+    const isCode = node.parentElement.closest("code, pre, script, style");
+    if (node.data.includes("`") && !isCode) ticks.push(node.data);
   }
   const cut = [...article.querySelectorAll("table")].filter((table) => {
-    const outer = table.parentElement.closest(".table-scroll, .pst-scrollable-table-container, div");
+    const boxes = ".table-scroll, .pst-scrollable-table-container, div";
+    const outer = table.parentElement.closest(boxes);
     const cue = outer.matches(".table-scroll") && outer.tabIndex === 0;
     return seen(table) && table.scrollWidth > outer.clientWidth + 1 && !cue;
   });
@@ -262,7 +269,8 @@ FAINT = """(() => {
   const parts = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
   const ground = parts(getComputedStyle(document.body).backgroundColor);
   const linear = (x) => (x <= 0.04045 * 255 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
-  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
+  const luminance = ([r, g, b]) =>
+    0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
   const contrast = (colour, opacity) => {
     const [r, g, b, alpha = 1] = parts(colour);
     const seen = [r, g, b].map((x, i) => ground[i] + alpha * opacity * (x - ground[i]));
@@ -270,7 +278,8 @@ FAINT = """(() => {
   };
   const faint = (shape) => {
     const { stroke, strokeOpacity, fill, fillOpacity, opacity } = getComputedStyle(shape);
-    const looks = [[stroke, strokeOpacity], [fill, fillOpacity]].filter(([colour]) => colour.startsWith("rgb"));
+    const paints = [[stroke, strokeOpacity], [fill, fillOpacity]];
+    const looks = paints.filter(([colour]) => colour.startsWith("rgb"));
     const best = Math.max(...looks.map(([colour, own]) => contrast(colour, own * opacity)));
     return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
   };
@@ -283,26 +292,26 @@ FAINT = """(() => {
 @pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
-    """Half of the first figure lies in the upper 900 px of 1400; on a phone of 400 px nothing scrolls sideways."""
+    """The first figure is in the upper 900 of 1400 px; a phone of 400 px scrolls down only."""
     browser.open(path.as_uri())
     browser.wait("document.readyState === 'complete'")
-    found = browser.run(MEASURE)
+    measured = browser.run(MEASURE)
     for width in (1400, 400):
         browser.resize(width, 800)
         assert browser.run("document.documentElement.scrollWidth") <= width
     for theme in ("light", "dark"):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")
         assert browser.run(FAINT) == [], theme
-    assert not found["ticks"], "literal backticks"
-    assert not found["cut"], "tables that are wider than their box, with no cue"
+    assert not measured["ticks"], "literal backticks"
+    assert not measured["cut"], "tables that are wider than their box, with no cue"
     if re.match(r"(fig|tab)\d\d_", path.stem):
-        assert found["box"]
-        assert found["first"] <= 900
+        assert measured["box"]
+        assert measured["first"] <= 900
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
 @pytest.mark.parametrize(
-    ("fragment", "said"),
+    ("fragment", "message"),
     [
         ("#section=zzz", "The address has section “zzz”: expected"),
         ("#verdict=differs&source=his", "The address has source “his”: expected author, ours."),
@@ -310,10 +319,10 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
         ("#no/such/row", "No row is called “no/such/row”."),
     ],
 )
-def test_what_the_claims_page_ignores_of_its_address_is_said(browser, fragment, said):
+def test_what_the_claims_page_ignores_of_its_address_is_said(browser, fragment, message):
     """And it shows what the rest of the address asks for, not an empty table."""
     browser.open((SITE / "notebooks" / "claims.html").as_uri() + fragment)
-    shown = browser.wait("document.querySelector('.claims-form output')?.textContent")
-    count, _, line = shown.partition(". ")
-    assert line.startswith(said)
+    output = browser.wait("document.querySelector('.claims-form output')?.textContent")
+    count, _, line = output.partition(". ")
+    assert line.startswith(message)
     assert not count.startswith("0 of")

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from carry_core.files import ROOT
-from tests.book.test_readme import words
+from tests.helpers.printed import assert_same_words
 
 PAGE = (ROOT / "book" / "tools.md").read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
@@ -47,11 +47,8 @@ def run(capsys, monkeypatch, tmp_path, title):
     script.write_text("".join([*parts, EXAMPLES[title]]), encoding="utf-8")
     runpy.run_path(str(script))
     printed = capsys.readouterr().out.removeprefix(printed_before)
-    shown = [re.sub(r"[][(),']", " ", text) for text in (printed, *PRINTED[title])]
-    numbers, expected = map(words, shown)
-    assert len(numbers) == len(expected)
-    for one, other in zip(numbers, expected, strict=True):
-        assert one == (pytest.approx(other, abs=0.02) if isinstance(other, float) else other)
+    outputs = [re.sub(r"[][(),']", " ", text) for text in (printed, *PRINTED[title])]
+    assert_same_words(*outputs)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What is stale is told by contents, and the comparison of executed notebooks sees numbers."""
+"""Contents decide which pages are stale, and the comparison of executed notebooks sees numbers."""
 
 import os
 import subprocess
@@ -27,11 +27,11 @@ def notebook(
 
 
 def test_a_number_that_differs_is_found_whatever_the_cells_tags():
-    (found,) = compare.differences(
+    (difference,) = compare.differences(
         notebook("0.50", tags=("nbval-ignore-output",)), notebook("0.51")
     )
-    assert "-0.50" in found
-    assert "+0.51" in found
+    assert "-0.50" in difference
+    assert "+0.51" in difference
     assert compare.differences(notebook("0.50"), notebook("0.50", "more"))
     assert compare.differences(notebook("0.50"), notebook())
 
@@ -86,8 +86,8 @@ def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
         path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ]
     parts = [part.notebooks(k, 8) for k in range(1, 9)]
-    assert sorted(name for chosen in parts for name in chosen) == names
-    assert {len(chosen) for chosen in parts} <= {len(names) // 8, len(names) // 8 + 1}
+    assert sorted(name for part_names in parts for name in part_names) == names
+    assert {len(part_names) for part_names in parts} <= {len(names) // 8, len(names) // 8 + 1}
     assert part.of_commit() == part.of_commit()
     assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
 
@@ -138,8 +138,8 @@ def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_th
 @pytest.mark.slow
 def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(tmp_path):
     """`pytest --nbval` on one cell, with every cache in a place where nothing can be."""
-    code, shown = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
-    outputs = [nbformat.v4.new_output("execute_result", shown, execution_count=1)]
+    code, data = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
+    outputs = [nbformat.v4.new_output("execute_result", data, execution_count=1)]
     cell = nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1)
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "drawn.ipynb")
     (tmp_path / "conftest.py").write_text((ROOT / "notebooks" / "conftest.py").read_text())
@@ -154,7 +154,7 @@ def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(t
 
 @pytest.mark.slow
 def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
-    """In a folder of links to this checkout with a `_build` of its own, locked as a kill leaves it."""
+    """The folder has links to this checkout and a `_build` of its own, locked as by a kill."""
     for path in ROOT.iterdir():
         if path.name != "_build":
             (tmp_path / path.name).symlink_to(path)
@@ -162,8 +162,8 @@ def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
 
     def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = ["make", "--directory", tmp_path, *arguments]
-        asked = {"capture_output": True, "text": True, "check": False}
-        return subprocess.run(command, env=environment, **asked)
+        options = {"capture_output": True, "text": True, "check": False}
+        return subprocess.run(command, env=environment, **options)
 
     if make("--question", ".venv/.ready").returncode:
         pytest.skip("make has not set up .venv here, or would do so again")

@@ -43,6 +43,12 @@ def test_without_a_new_transformer_lens_there_is_one_line(monkeypatch, installed
         bridges.to_transformer_lens(random_model(SHAPES["encoder"]))
 
 
+@pytest.mark.parametrize("installed", ["3.9", "3.9.1", "3.10.0", "4.0.0b1"])
+def test_a_new_transformer_lens_is_taken(monkeypatch, installed):
+    monkeypatch.setattr(bridges, "version", lambda name: installed)
+    bridges.check_transformer_lens()
+
+
 @pytest.mark.lens
 @pytest.mark.parametrize("shape", ["encoder", "three layers", "decoder"])
 def test_a_bridge_has_every_point_with_the_model_s_own_numbers(lens, shape):
@@ -62,8 +68,8 @@ def test_a_bridge_has_every_point_with_the_model_s_own_numbers(lens, shape):
     torch.testing.assert_close(one_row["pattern", 0], cache["pattern", 0][0])
 
     for name in config.hook_names:
-        theirs = bridges.lens_name(name)
-        changed = bridge.run_with_hooks(tokens, fwd_hooks=[(theirs, lambda x, hook: 0.5 * x)])
+        lens_name = bridges.lens_name(name)
+        changed = bridge.run_with_hooks(tokens, fwd_hooks=[(lens_name, lambda x, hook: 0.5 * x)])
         assert torch.equal(changed, model.run_with_hooks(tokens, {name: lambda x: 0.5 * x})), name
     assert torch.equal(bridge(tokens), expected), "hooks are gone after a run"
 
@@ -72,8 +78,8 @@ def test_a_bridge_has_every_point_with_the_model_s_own_numbers(lens, shape):
 def test_a_bridge_has_the_model_s_weights_and_gradients(lens):
     model, tokens = random_model(ModelConfig(d_model=16), noise=0.2), tokens_of(ModelConfig())
     bridge = bridges.to_transformer_lens(model.requires_grad_())
-    theirs = {parameter.data_ptr() for parameter in bridge.parameters()}
-    assert theirs == {parameter.data_ptr() for parameter in model.parameters()}
+    bridge_pointers = {parameter.data_ptr() for parameter in bridge.parameters()}
+    assert bridge_pointers == {parameter.data_ptr() for parameter in model.parameters()}
     assert [*model.state_dict()] == [*copy.deepcopy(model).state_dict()]
 
     gradients = {}
@@ -100,11 +106,15 @@ def test_a_model_inside_a_module_of_theirs_can_still_be_ablated(lens):
 
     model = load("n2_s0.3_w0.2", runs=[0]).model(0)
     tokens = tokens_of(model.config)
-    asked = [Ablation(heads={(1, 0)}), Ablation(mlps={1}), Patch(q={(1, 0)}, source=(158, 265))]
-    expected = [model(tokens, intervention.hook(model)) for intervention in asked]
+    interventions = [
+        Ablation(heads={(1, 0)}),
+        Ablation(mlps={1}),
+        Patch(q={(1, 0)}, source=(158, 265)),
+    ]
+    expected = [model(tokens, intervention.hook(model)) for intervention in interventions]
     intact, wrapped = model(tokens), Wrapped(model)
     assert wrapped.inner.blocks[1].name == "inner.blocks.1"
-    for intervention, logits in zip(asked, expected, strict=True):
+    for intervention, logits in zip(interventions, expected, strict=True):
         assert torch.equal(wrapped(tokens, intervention.hook(model)), logits)
         assert not torch.equal(logits, intact), str(intervention)
     assert [*model.run_with_cache(tokens)[1]] == model.config.hook_names
@@ -114,9 +124,9 @@ def test_a_model_inside_a_module_of_theirs_can_still_be_ablated(lens):
 @pytest.mark.usefixtures("as_a_user_has_it")  # types of arguments are not checked
 def test_a_patch_takes_a_cache_of_theirs(lens):
     model = random_model(ModelConfig(d_model=16), noise=0.2)
-    tokens, other = tokens_of(model.config), tokens_of(model.config, seed=9)
-    _, cache = bridges.to_transformer_lens(model).run_with_cache(other)
-    _, activations = model.run_with_cache(other)
+    tokens, source_tokens = tokens_of(model.config), tokens_of(model.config, seed=9)
+    _, cache = bridges.to_transformer_lens(model).run_with_cache(source_tokens)
+    _, activations = model.run_with_cache(source_tokens)
     patch = Patch(heads={(1, 0)}, patterns={(0, 1)}, skips={1}, positions=(3, 8))
     assert torch.equal(
         model(tokens, patch.hook(model, cache)), model(tokens, patch.hook(model, activations))

@@ -19,12 +19,12 @@ def by_hand(a: int, b: int, n_digits: int) -> str:
 
 @pytest.mark.parametrize("n_digits", [2, pytest.param(3, marks=pytest.mark.slow, id="3"), 4, 6])
 def test_classes_are_as_by_hand(n_digits):
-    """Of all sums of two and of three digits, of some with more."""
+    """All sums of two and of three digits are classified, and some that have more."""
     few = sums.long_sums(500, n_digits, torch.Generator().manual_seed(0))
     a, b = sums.all_sums(n_digits) if n_digits < 4 else few
-    found = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
+    patterns = [carries.patterns(n_digits)[i] for i in carries.classify(a, b, n_digits).tolist()]
     expected = [by_hand(x, y, n_digits) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert found == expected
+    assert patterns == expected
     if n_digits < 4:
         assert {p: carries.n_sums_in_class(p) for p in carries.patterns(n_digits)} == Counter(
             expected
@@ -61,12 +61,12 @@ def test_carry_arrives_where_the_answer_differs_from_the_digit_sum():
 
 @pytest.mark.parametrize("pattern", carries.patterns(3)[::2])
 def test_draw_is_uniform_over_the_class(pattern):
-    """Chi-square against the enumerated class: twelve draws a sum on average, five standard deviations allowed."""
+    """Chi-square against the enumerated class: 12 draws a sum on average, 5 standard deviations."""
     n_digits, count = len(pattern), carries.n_sums_in_class(pattern)
     a, b = carries.sample_class(pattern, 12 * count, torch.Generator().manual_seed(0))
     assert {
         carries.patterns(n_digits)[i] for i in set(carries.classify(a, b, n_digits).tolist())
     } == {pattern}
-    seen = torch.bincount(a * 10**n_digits + b).double()
-    chi = ((seen[seen > 0] - 12) ** 2 / 12).sum() + 12 * (count - (seen > 0).sum())
+    counts = torch.bincount(a * 10**n_digits + b).double()
+    chi = ((counts[counts > 0] - 12) ** 2 / 12).sum() + 12 * (count - (counts > 0).sum())
     assert abs(chi - (count - 1)) < 5 * (2 * count) ** 0.5

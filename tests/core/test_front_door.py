@@ -9,6 +9,7 @@ import pytest
 from carry_core.files import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "expected"),
     [

@@ -1,4 +1,4 @@
-"""Ablation, mean ablation and patching against brute force; passes with a shared prefix against separate ones."""
+"""Ablation, mean ablation and patching by brute force; the shared prefix against whole passes."""
 
 from dataclasses import replace
 
@@ -35,25 +35,29 @@ def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | Non
 
 
 def by_hand(model, tokens, intervention, value):
-    """Logits of a full pass in which each named part is overwritten; `value(name, x)` says with what."""
+    """Logits of a full pass in which `value(name, x)` overwrites each named part."""
 
     def hook(name, x):
         layer, _, point = name.removeprefix("blocks.").partition(".")
-        at = slice(None) if intervention.positions is None else list(intervention.positions)
+        positions = slice(None) if intervention.positions is None else list(intervention.positions)
         new, changed = x.clone(), value(name, x)
         parts = {"attn.z": intervention.heads, "mlp.post": intervention.neurons}
         parts |= {f"attn.{kind}": getattr(intervention, kind) for kind in "qkv"}
         for l, i in parts.get(point, ()):
             if int(layer) == l:
-                new[:, at, i] = changed[:, at, i]
+                new[:, positions, i] = changed[:, positions, i]
         for l, i in intervention.patterns if point == "attn.pattern" else []:
             if int(layer) == l:
-                new[:, i, at] = changed[:, i, at]
-        for field, where in (("mlps", "mlp_out"), ("skips", "attn.skip"), ("resid", "resid_pre")):
-            if point == where and int(layer) in getattr(intervention, field):
-                new[:, at] = changed[:, at]
+                new[:, i, positions] = changed[:, i, positions]
+        for field, part_point in (
+            ("mlps", "mlp_out"),
+            ("skips", "attn.skip"),
+            ("resid", "resid_pre"),
+        ):
+            if point == part_point and int(layer) in getattr(intervention, field):
+                new[:, positions] = changed[:, positions]
         if name in intervention.names:
-            new[:, at] = changed[:, at]
+            new[:, positions] = changed[:, positions]
         return new
 
     return model(tokens, hook)
@@ -98,27 +102,27 @@ def test_a_combination_does_the_one_then_the_other_and_gives_its_source_to_patch
     config, model, kind
 ):
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
-    patch, other = Patch(heads={(last, 0), (last, 1)}), kind(heads={(last, 1)})
-    first, then = patch.hook(model, source), other.hook(model)  # a mean is over its default set
+    patch, second = Patch(heads={(last, 0), (last, 1)}), kind(heads={(last, 1)})
+    first, then = patch.hook(model, source), second.hook(model)  # a mean is over its default set
     expected = model(tokens, lambda name, x: then(name, first(name, x)))
-    assert torch.equal(model(tokens, (patch | other).hook(model, source)), expected)
+    assert torch.equal(model(tokens, (patch | second).hook(model, source)), expected)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhere):
     tokens, read = tokens_of(config), None if everywhere else list(config.layout.loss_positions)
     source, cache = drawn(config, seed=5), {}
-    asked = [
+    interventions = [
         INTACT,
         Ablation(mlps={0}),
         Ablation(skips={0}),
         Patch(heads={(0, 0)}, source=(2, 6)) | Ablation(mlps={0}),
     ]
-    asked += [i for kind in (Ablation, MeanAblation) for i in everything(config, kind)]
-    asked += [replace(patch, source=(7, 5)) for patch in everything(config, Patch)]
+    interventions += [i for kind in (Ablation, MeanAblation) for i in everything(config, kind)]
+    interventions += [replace(patch, source=(7, 5)) for patch in everything(config, Patch)]
     name = f"blocks.{config.layers - 1}.resid_mid"
-    shared = SharedPrefix(model, asked, read, cache_hook(cache, name), source)
-    for intervention, logits in zip(asked, shared(tokens), strict=True):
+    shared = SharedPrefix(model, interventions, read, cache_hook(cache, name), source)
+    for intervention, logits in zip(interventions, shared(tokens), strict=True):
         # patches have their own
         reference = source if isinstance(intervention, MeanAblation) else None
         alone = model(tokens, intervention.hook(model, reference, read), read)

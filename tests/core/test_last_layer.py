@@ -33,8 +33,8 @@ def filled(config, monkeypatch):
 def some_sets(n_sums: int) -> list[torch.Tensor]:
     """All sums; some, many of them several times; and two."""
     generator = torch.Generator().manual_seed(7)
-    several = torch.randint(n_sums, (900,), generator=generator)
-    return [torch.arange(n_sums), several.sort().values, torch.tensor([0, n_sums - 1])]
+    repeated = torch.randint(n_sums, (900,), generator=generator)
+    return [torch.arange(n_sums), repeated.sort().values, torch.tensor([0, n_sums - 1])]
 
 
 @torch.no_grad()

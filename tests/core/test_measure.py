@@ -1,4 +1,4 @@
-"""Measurements against brute force on two digits, where every sum can be gone through one by one."""
+"""Measurements against brute force on two digits, where all sums can be enumerated."""
 
 import math
 from dataclasses import replace
@@ -28,14 +28,14 @@ def test_cells_by_brute_force(noisy, width):
         else random_model(ModelConfig(width=width, d_model=16, d_ff=8), 1, noise=0.5).double()
     )
     a, b = sums.all_sums(2)
-    several = [INTACT, Ablation(mlps={1}), Ablation(heads={(1, 0)})]
-    several += [
+    interventions = [INTACT, Ablation(mlps={1}), Ablation(heads={(1, 0)})]
+    interventions += [
         MeanAblation(heads={(1, 0)}),
         MeanAblation(mlps={0}),
         Patch(heads={(1, 1)}, source=(2, 6)),
     ]
-    found = measure.class_accuracies(model, a, b, several, n_digits=2)
-    for intervention, cells in zip(several, found, strict=True):
+    tables = measure.class_accuracies(model, a, b, interventions, n_digits=2)
+    for intervention, cells in zip(interventions, tables, strict=True):
         # a patch has its own
         reference = (a, b) if isinstance(intervention, MeanAblation) else None
         logits = model(sums.encode(a, b, model.config.layout), intervention.hook(model, reference))[
@@ -105,8 +105,8 @@ def test_the_correlation_with_a_model_that_cannot_carry():
 
 def test_carry_neurons_by_brute_force(noisy):
     a, b = sums.all_sums(2)
-    _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
-    active = kept["blocks.1.mlp.post"][:, noisy.config.layout.answer[0]].double()
+    _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
+    active = cache["blocks.1.mlp.post"][:, noisy.config.layout.answer[0]].double()
     carry = a % 10 + b % 10 >= 10
     expected = active[carry].mean(0) > active[~carry].mean(0)
     assert torch.equal(heads.carry_neurons(noisy, a, b), expected)
@@ -130,28 +130,28 @@ def test_each_class_may_have_carry_neurons_of_its_own(monkeypatch):
 def test_activations_are_those_of_the_ablated_model(noisy):
     a, b = sums.all_sums(2)
     names, mlp = ["blocks.1.mlp_out", "blocks.1.resid_post"], Ablation(mlps={1})
-    found = measure.activations(noisy, a, b, names, mlp)
-    assert (found["blocks.1.mlp_out"] == 0).all()
+    activations = measure.activations(noisy, a, b, names, mlp)
+    assert (activations["blocks.1.mlp_out"] == 0).all()
     _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout), ["blocks.1.resid_mid"])
-    torch.testing.assert_close(found["blocks.1.resid_post"], cache["blocks.1.resid_mid"])
+    torch.testing.assert_close(activations["blocks.1.resid_post"], cache["blocks.1.resid_mid"])
 
 
 def test_squashing_by_brute_force(noisy):
-    found = heads.squashing_ratio(noisy, outcome=18)
+    ratios = heads.squashing_ratio(noisy, outcome=18)
     pairs = [(18 - y, y) for y in range(10)]
     a, b = torch.tensor(pairs).T
-    _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
+    _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
     for i, pos in enumerate(noisy.config.layout.answer):
         spread = []
         for name in ("blocks.1.resid_mid", "blocks.1.resid_post"):
-            x = kept[name][:, pos].double()
+            x = cache[name][:, pos].double()
             cosines = [
                 torch.cosine_similarity(x[p], x[q], dim=0).item()
                 for p in range(10)
                 for q in range(10)
             ]
             spread.append(max(cosines) - min(cosines))
-        assert found[i].item() == pytest.approx(spread[1] / spread[0], rel=1e-4)
+        assert ratios[i].item() == pytest.approx(spread[1] / spread[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("config", ["three layers"], indirect=True)
@@ -167,8 +167,8 @@ def test_the_heads_of_several_last_layers(model):
 
 def test_attention_is_the_mean_over_sums(noisy):
     a, b = sums.all_sums(2)
-    _, kept = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
-    expected = torch.stack([kept[f"blocks.{l}.attn.pattern"].mean(0) for l in range(2)])
+    _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
+    expected = torch.stack([cache[f"blocks.{l}.attn.pattern"].mean(0) for l in range(2)])
     torch.testing.assert_close(measure.attention(noisy, a, b), expected)
 
 
@@ -192,6 +192,7 @@ def test_masses_read_the_cells_that_they_name():
     assert heads.column_mass(pattern, Layout(causal=True)).tolist() == [60 + 64, 71 + 75, 82 + 86]
 
 
+@pytest.mark.slow
 def test_the_costliest_head_costs_most_whatever_sums_a_page_draws(model: Transformer):
     parts = measure.class_accuracies(
         model, *drawn(model.config, 0, 10_000), measure.last_heads(model)
@@ -237,6 +238,7 @@ def test_the_decision_head_moves_the_carry_though_another_head_costs_more():
     assert measure.decision_head(model) == 0
 
 
+@pytest.mark.slow
 def test_only_pairs_that_the_model_gets_right_choose_the_decision_head():
     model = hand_made("last")
     model.unembed.weight.data[1:10] = 0  # every answer is 000, which has no carry-in
@@ -252,10 +254,12 @@ def test_in_one_layer_the_costliest_head_is_the_decision_head(model):
 
 def test_interventions_that_read_alike_keep_their_rows():
     model = random_model(ModelConfig(d_model=16))
-    some, others = (Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1))
-    assert str(some) == str(others)
-    frame = measure.accuracy(model, drawn(model.config), [some, others])
-    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), some))
+    first, second = (
+        Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1)
+    )
+    assert str(first) == str(second)
+    frame = measure.accuracy(model, drawn(model.config), [first, second])
+    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), first))
 
 
 def test_a_frame_keeps_the_order_in_which_interventions_are_given():
@@ -273,26 +277,26 @@ def test_a_frame_keeps_the_order_in_which_interventions_are_given():
 def digit_of_clean(model, clean):
     """A metric: the mean probability of the clean sums' tens."""
     answer = sums.targets(*clean, model.config.layout)[:, 0]
-    at = model.config.layout.answer[0]
-    return lambda logits: logits[:, at].softmax(-1).gather(1, answer[:, None]).mean()
+    position = model.config.layout.answer[0]
+    return lambda logits: logits[:, position].softmax(-1).gather(1, answer[:, None]).mean()
 
 
 def overwritten(model, tokens, cache, row):
-    """Logits of the corrupted sums with one part of the clean ones' cache, by a hook written by hand."""
+    """Logits of the corrupted sums with one part of the clean cache, by a hook written by hand."""
     points = {"heads": "attn.z", "q": "attn.q", "k": "attn.k", "v": "attn.v"}
     points |= {"patterns": "attn.pattern", "neurons": "mlp.post", "mlps": "mlp_out"}
     points |= {"skips": "attn.skip", "resid": "resid_pre", "hook_resid_mid": "resid_mid"}
     point = points[row.part]
-    at = slice(None) if row.position is pd.NA else row.position
+    positions = slice(None) if row.position is pd.NA else row.position
 
     def overwrite(x):
         new, clean = x.clone(), cache[f"blocks.{row.layer}.{point}"]
         if row.part == "patterns":
-            new[:, row.number, at] = clean[:, row.number, at]
+            new[:, row.number, positions] = clean[:, row.number, positions]
         elif row.number is not pd.NA:
-            new[:, at, row.number] = clean[:, at, row.number]
+            new[:, positions, row.number] = clean[:, positions, row.number]
         else:
-            new[:, at] = clean[:, at]
+            new[:, positions] = clean[:, positions]
         return new
 
     return model.run_with_hooks(tokens, {f"blocks.{row.layer}.{point}": overwrite})
@@ -332,7 +336,6 @@ def test_activation_patches_are_those_of_a_hook_written_by_hand(shape, positions
 PATCHES = {
     "no such part": lambda m, s: measure.activation_patch(m, s, s, "head", torch.mean),
     "no such position": lambda m, s: measure.activation_patch(m, s, s, "q", torch.mean, [7]),
-    "fewer sums": lambda m, s: measure.activation_patch(m, s, (1, 2), "q", torch.mean),
     "several numbers": lambda m, s: measure.activation_patch(m, s, s, "q", lambda x: x),
     "no number": lambda m, s: measure.activation_patch(m, s, s, "q", lambda x: None),
 }
@@ -342,3 +345,10 @@ PATCHES = {
 def test_activation_patches_that_make_no_sense_are_refused(noisy, call):
     with pytest.raises(BadInput, match="expected"):
         PATCHES[call](noisy, drawn(noisy.config))
+
+
+def test_each_corrupted_sum_has_a_clean_one(noisy):
+    nine, single = drawn(noisy.config), (1, 2)
+    for clean, corrupted in ((nine, single), (single, nine)):
+        with pytest.raises(BadInput, match=r"\d clean and \d corrupted sums: expected as many"):
+            measure.activation_patch(noisy, clean, corrupted, "q", torch.mean)

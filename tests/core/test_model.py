@@ -67,8 +67,8 @@ def test_every_point_is_what_it_says_it_is(config, model):
             torch.stack([q[:, :, h] @ k[:, :, h].mT for h in range(config.heads)], 1)
             / config.d_head**0.5
         )
-        seen = scores > -torch.inf
-        torch.testing.assert_close(scores[seen], by_hand[seen])
+        unmasked = scores > -torch.inf
+        torch.testing.assert_close(scores[unmasked], by_hand[unmasked])
         torch.testing.assert_close(pattern, scores.softmax(-1))
         torch.testing.assert_close(
             z, torch.stack([pattern[:, h] @ v[:, :, h] for h in range(config.heads)], 2)
@@ -84,28 +84,30 @@ def test_every_point_is_what_it_says_it_is(config, model):
 
 
 def test_every_point_matters_and_only_from_its_position_on(config, model):
-    """Adding to one position of a point moves the logits; in the decoder never at an earlier position."""
+    """A change at one position moves the logits; in the decoder never at an earlier position."""
     tokens = tokens_of(config)
-    plain, at = model(tokens), 4
+    plain, position = model(tokens), 4
     for name in config.hook_names:
-        where = (
-            (..., at, slice(None)) if name.endswith(("pattern", "scores")) else (slice(None), at)
+        index = (
+            (..., position, slice(None))
+            if name.endswith(("pattern", "scores"))
+            else (slice(None), position)
         )
 
-        def change(x, where=where):
+        def change(x, index=index):
             x = x.clone()
-            x[where] += (
+            x[index] += (
                 0.5
-                * torch.rand(x[where].shape, generator=torch.Generator().manual_seed(0)).double()
+                * torch.rand(x[index].shape, generator=torch.Generator().manual_seed(0)).double()
             )
             return x
 
         moved = (model.run_with_hooks(tokens, {name: change}) - plain).abs().amax((0, 2))
         assert moved.max() > 1e-9, name
         if not name.endswith(("attn.k", "attn.v")):
-            assert moved[at] > 1e-9, name
+            assert moved[position] > 1e-9, name
         if config.causal:
-            assert (moved[:at] == 0).all(), name
+            assert (moved[:position] == 0).all(), name
 
 
 def test_a_function_that_asks_for_it_is_given_the_name():
@@ -117,8 +119,8 @@ def test_a_function_that_asks_for_it_is_given_the_name():
 
     tokens = tokens_of(model.config)
     # the first two are one point
-    asked = ("blocks.1.attn.hook_z", "blocks.1.attn.z", "blocks.0.hook_resid_pre")
-    logits = model.run_with_hooks(tokens, dict.fromkeys(asked, note))
+    points = ("blocks.1.attn.hook_z", "blocks.1.attn.z", "blocks.0.hook_resid_pre")
+    logits = model.run_with_hooks(tokens, dict.fromkeys(points, note))
     assert names == ["blocks.0.resid_pre", "blocks.1.attn.z", "blocks.1.attn.z"]
     assert [(hook.name, hook.layer()) for hook in names[:2]] == [(names[0], 0), (names[1], 1)]
     assert torch.equal(logits, model(tokens))
@@ -147,9 +149,9 @@ def test_what_is_cached_is_named_or_chosen_by_a_function():
     _, everything = model.run_with_cache(tokens)
     _, patterns = model.run_with_cache(tokens, lambda name: name.endswith("pattern"))
     assert list(patterns) == ["blocks.0.attn.pattern", "blocks.1.attn.pattern"]
-    _, one = model.run_with_cache(tokens, "blocks.1.attn.hook_z")
-    assert list(one) == ["blocks.1.attn.hook_z"]
-    assert torch.equal(one["blocks.1.attn.hook_z"], everything["blocks.1.attn.z"])
+    _, cache = model.run_with_cache(tokens, "blocks.1.attn.hook_z")
+    assert list(cache) == ["blocks.1.attn.hook_z"]
+    assert torch.equal(cache["blocks.1.attn.hook_z"], everything["blocks.1.attn.z"])
     assert all(torch.equal(patterns[name], everything[name]) for name in patterns)
     with pytest.raises(BadInput, match="true of no hook point: expected"):
         model.run_with_cache(tokens, lambda name: name.endswith("hook_z"))
@@ -197,14 +199,16 @@ def test_a_function_of_pytorch_can_be_a_hook():
 def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
     model = Transformer(ModelConfig(d_model=16))
     tokens = tokens_of(model.config)
-    theirs = {"hook_embed": "embed", "blocks.1.attn.hook_attn_scores": "blocks.1.attn.scores"}
-    theirs |= {
+    lens_names = {"hook_embed": "embed", "blocks.1.attn.hook_attn_scores": "blocks.1.attn.scores"}
+    lens_names |= {
         "blocks.0.mlp.hook_post": "blocks.0.mlp.post",
         "blocks.0.hook_mlp_out": "blocks.0.mlp_out",
     }
-    _, cache = model.run_with_cache(tokens, theirs)
-    _, own = model.run_with_cache(tokens, theirs.values())
-    assert all(torch.equal(cache[name], own[plain]) for name, plain in theirs.items())
+    _, cache = model.run_with_cache(tokens, lens_names)
+    _, cache_by_point = model.run_with_cache(tokens, lens_names.values())
+    assert all(
+        torch.equal(cache[name], cache_by_point[plain]) for name, plain in lens_names.items()
+    )
     for wrong in ("blocks.2.attn.z", "blocks.0.attn.zz", ""):
         with pytest.raises(BadInput, match="is no hook point of this model: expected one such as"):
             model.run_with_hooks(tokens, {wrong: lambda x: x})
@@ -235,8 +239,8 @@ def test_rotation_turns_pairs_and_depends_on_distance_only():
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
     angle = 5 * 10_000.0 ** (-2 / 8)
     cos, sin = math.cos(angle), math.sin(angle)
-    (u, v), found = x[5, 0, 2:4].tolist(), rotate(x, turn)[5, 0, 2:4].tolist()
-    assert found == pytest.approx([u * cos - v * sin, u * sin + v * cos])
+    (u, v), turned = x[5, 0, 2:4].tolist(), rotate(x, turn)[5, 0, 2:4].tolist()
+    assert turned == pytest.approx([u * cos - v * sin, u * sin + v * cos])
 
 
 @pytest.mark.parametrize(("layers", "count"), [(1, 102_668), (2, 201_996)])

@@ -40,8 +40,10 @@ def test_a_decoder_s_two_answers_agree_to_the_left_of_the_column():
 def test_pairs_are_uniform_over_all_that_there_are(variable, control):
     """Two digits: the frequency of each four digits of the left column, by a chi-square test."""
     p, q, r, s = torch.cartesian_prod(*[torch.arange(10)] * 4).unbind(1)
-    step, alike = (r + s) - (p + q), (p == r) & (q == s)
-    fits = {"carry_in": alike, "digit_sum": step > 0, "both": (step == 0) & ~alike}[variable]
+    step, same_digits = (r + s) - (p + q), (p == r) & (q == s)
+    fits = {"carry_in": same_digits, "digit_sum": step > 0, "both": (step == 0) & ~same_digits}[
+        variable
+    ]
     # Pairs of units digits without and with a carry; of a digit sum, both sums have the same.
     n_units = {0: 55, 1: 45}
     ways = torch.zeros(10_000)

@@ -1,4 +1,4 @@
-"""What the core promises to those who use it as a library: correct numbers, or one line of `BadInput`.
+"""The core's promises to those who use it as a library: correct numbers, or one clear line.
 
 A model is an ordinary `nn.Module`; numbers do not depend on the integer type of a sum, on the
 positions that a hook was made for, or on how a model was changed before it was measured.
@@ -98,10 +98,10 @@ NO_SUMS = {
 @pytest.mark.parametrize("name", TAKES_SUMS)
 def test_whatever_takes_sums_takes_every_integer_type_and_nothing_else(name, small):
     expected = TAKES_SUMS[name](small, A, B)
-    for which, (a, b) in SAME_SUMS.items():
-        assert torch.equal(TAKES_SUMS[name](small, a, b), expected), which
-    for which, (a, b) in NO_SUMS.items():
-        if name in ("classify", "symbols", "score") and which == "too many digits":
+    for kind, (a, b) in SAME_SUMS.items():
+        assert torch.equal(TAKES_SUMS[name](small, a, b), expected), kind
+    for kind, (a, b) in NO_SUMS.items():
+        if name in ("classify", "symbols", "score") and kind == "too many digits":
             continue  # these look at the last digits only
         with pytest.raises(BadInput, match="expected"):
             TAKES_SUMS[name](small, a, b)
@@ -214,10 +214,12 @@ def test_sums_of_one_digit_have_one_class():
 
 
 def test_rows_of_interventions_that_read_alike_can_be_told_apart(small):
-    some, others = (Ablation(neurons={(1, i) for i in range(start, start + 9)}) for start in (0, 1))
-    assert str(some) == str(others)
-    frame = measure.accuracy(small, drawn(SMALL), [some, others, some])
-    assert list(frame.ablation.unique()) == [str(some), f"{some} (2)", f"{some} (3)"]
+    first, second = (
+        Ablation(neurons={(1, i) for i in range(start, start + 9)}) for start in (0, 1)
+    )
+    assert str(first) == str(second)
+    frame = measure.accuracy(small, drawn(SMALL), [first, second, first])
+    assert list(frame.ablation.unique()) == [str(first), f"{first} (2)", f"{first} (3)"]
 
 
 # ---------------------------------------------------------------- what a hook returns
@@ -261,9 +263,9 @@ def test_a_hook_that_works_in_place_changes_its_own_point_only(config):
             return x.mul_(0.5) if name == point else x
 
         expected, cache = model.run_with_cache(tokens, hook=new)
-        logits, other = model.run_with_cache(tokens, hook=in_place)
+        logits, changed_cache = model.run_with_cache(tokens, hook=in_place)
         assert torch.equal(logits, expected), point
-        assert all(torch.equal(other[name], cache[name]) for name in cache), point
+        assert all(torch.equal(changed_cache[name], cache[name]) for name in cache), point
 
 
 def test_a_hook_is_told_the_positions_of_what_it_is_given(small):
@@ -301,45 +303,45 @@ def made_for(model, read, kind, positions):
 @pytest.mark.parametrize("kind", [Ablation, MeanAblation, Patch])
 @pytest.mark.parametrize("positions", [None, (5,), (2, 6)])
 def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions):
-    """Made for some positions, run at others: the rows of a full pass, or an error if values are missing."""
+    """A hook made for other positions gives the rows of a full pass, or an error."""
     tokens = tokens_of(SMALL)
     reads = [None, [5], [-1], [6, 5], [6, 5, 4, 3, 2, 1, 0]]
     full = small(tokens, made_for(small, None, kind, positions))
     length = LAYOUT.length
-    for made, asked in product(reads, repeat=2):
-        hook = made_for(small, made, kind, positions)
-        has = set(range(length)) if made is None else {p % length for p in made}
-        rows = list(range(length)) if asked is None else [p % length for p in asked]
+    for hook_read, model_read in product(reads, repeat=2):
+        hook = made_for(small, hook_read, kind, positions)
+        has = set(range(length)) if hook_read is None else {p % length for p in hook_read}
+        rows = list(range(length)) if model_read is None else [p % length for p in model_read]
         needs = {p for p in rows if positions is None or p in positions}
 
         def wrapped(name, x, hook=hook):
             return hook(name, x)
 
         if kind is Ablation or needs <= has:
-            logits = small(tokens, wrapped, asked)
+            logits = small(tokens, wrapped, model_read)
             torch.testing.assert_close(logits, full[:, rows], rtol=0, atol=1e-5)
         else:
             with pytest.raises(BadInput, match="make its hook with the same `read`"):
-                small(tokens, wrapped, asked)
+                small(tokens, wrapped, model_read)
 
 
 def test_a_hook_that_is_called_by_hand_with_other_positions_is_refused(small):
     _, cache = small.run_with_cache(tokens_of(SMALL))
-    for made, kind in (([5], Ablation), (None, Patch)):
-        hook = made_for(small, made, kind, (5,))
+    for hook_read, kind in (([5], Ablation), (None, Patch)):
+        hook = made_for(small, hook_read, kind, (5,))
         with pytest.raises(BadInput, match="make its hook with the model's `read`"):
             hook("blocks.1.mlp_out", cache["blocks.1.mlp_out"][:, :2])
 
 
 def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
-    tokens, other = tokens_of(SMALL), tokens_of(SMALL, seed=9)
-    _, cache = small.run_with_cache(other)
-    patch, theirs = (
+    tokens, source_tokens = tokens_of(SMALL), tokens_of(SMALL, seed=9)
+    _, cache = small.run_with_cache(source_tokens)
+    patch, reversed_cache = (
         Patch(mlps={1}, positions=(5,)),
         {"blocks.1.hook_mlp_out": cache["blocks.1.mlp_out"]},
     )
     expected = small(tokens, patch.hook(small, drawn(SMALL, 9)))
-    for source in (cache, theirs, {name: x.double() for name, x in cache.items()}):
+    for source in (cache, reversed_cache, {name: x.double() for name, x in cache.items()}):
         assert torch.equal(small(tokens, patch.hook(small, source)), expected)
         logits = small(tokens, patch.hook(small, source, [6, 5]), [6, 5])
         torch.testing.assert_close(logits, expected[:, [6, 5]], rtol=0, atol=1e-5)
@@ -481,11 +483,17 @@ def test_what_is_measured_is_what_the_model_gives(change):
     tokens, read = sums.encode(a, b, LAYOUT), LAYOUT.answer
     before = model(tokens)
     CHANGES[change](model)
-    asked = [INTACT, Ablation(heads={(0, 1)}), Patch(mlps={0}, source=(2, 6)) | Ablation(skips={0})]
-    expected = [model(tokens, intervention.hook(model))[:, read] for intervention in asked]
-    for logits, exact in zip(prefixes.passes(model, asked, read)(tokens), expected, strict=True):
+    interventions = [
+        INTACT,
+        Ablation(heads={(0, 1)}),
+        Patch(mlps={0}, source=(2, 6)) | Ablation(skips={0}),
+    ]
+    expected = [model(tokens, intervention.hook(model))[:, read] for intervention in interventions]
+    for logits, exact in zip(
+        prefixes.passes(model, interventions, read)(tokens), expected, strict=True
+    ):
         torch.testing.assert_close(logits, exact, rtol=0, atol=1e-5)
-    for answer, exact in zip(measure.predict(model, a, b, asked), expected, strict=True):
+    for answer, exact in zip(measure.predict(model, a, b, interventions), expected, strict=True):
         assert torch.equal(answer, exact.argmax(-1).to(torch.int8))
     assert not plain.is_plain(model)
     changes_nothing = change == "weight norm"
@@ -516,10 +524,10 @@ def scaled(factor):
 
 def test_a_subclass_of_an_intervention_does_what_its_hook_does(small):
     (a, b), read = drawn(SMALL, count=50), LAYOUT.answer
-    asked = [INTACT, scaled(0.0), scaled(9.0), Quieter(), Combined((INTACT, Quieter()))]
+    interventions = [INTACT, scaled(0.0), scaled(9.0), Quieter(), Combined((INTACT, Quieter()))]
     tokens = sums.encode(a, b, LAYOUT)
-    logits = prefixes.passes(small, asked, read)(tokens)
-    for actual, intervention in zip(logits, asked, strict=True):
+    logits = prefixes.passes(small, interventions, read)(tokens)
+    for actual, intervention in zip(logits, interventions, strict=True):
         expected = small(tokens, intervention.hook(small, read=read), read)
         assert torch.equal(actual, expected)
     assert not torch.equal(logits[1], logits[2])
@@ -551,12 +559,12 @@ def test_a_subclass_of_mean_ablation_has_its_own_values_over_the_given_sums():
 
 def test_autocast_takes_the_plain_pass(small):
     read, tokens = LAYOUT.answer, tokens_of(SMALL)
-    asked = [INTACT, Ablation(mlps={1}), Patch(heads={(0, 1)}, source=(2, 6))]
+    interventions = [INTACT, Ablation(mlps={1}), Patch(heads={(0, 1)}, source=(2, 6))]
     precise = small(tokens)[:, read]
     with torch.autocast("cpu", torch.bfloat16):
         assert not plain.is_precise(small)
-        logits = prefixes.passes(small, asked, read)(tokens)
-        for actual, intervention in zip(logits, asked, strict=True):
+        logits = prefixes.passes(small, interventions, read)(tokens)
+        for actual, intervention in zip(logits, interventions, strict=True):
             assert torch.equal(actual, small(tokens, intervention.hook(small, read=read), read))
         with pytest.raises(BadInput, match="in float32 or float64"):
             LastLayer(small, 3)
@@ -581,9 +589,9 @@ def test_a_model_in_half_precision_gives_its_own_logits(small, dtype):
     """Its last bits decide digits: another order of sums, as of a shared prefix, gives others."""
     model, read = small.to(dtype), LAYOUT.answer
     tokens = tokens_of(SMALL)
-    asked = [INTACT, Ablation(mlps={1}), Ablation(skips={1})]
+    interventions = [INTACT, Ablation(mlps={1}), Ablation(skips={1})]
     for logits, intervention in zip(
-        prefixes.passes(model, asked, read)(tokens), asked, strict=True
+        prefixes.passes(model, interventions, read)(tokens), interventions, strict=True
     ):
         assert torch.equal(logits, model(tokens, intervention.hook(model, read=read), read))
 
@@ -633,16 +641,16 @@ def onto_meta(model: Transformer) -> Transformer:
         return Transformer(model.config)
 
 
-@pytest.mark.parametrize("how", MOVED)
+@pytest.mark.parametrize("move_name", MOVED)
 @pytest.mark.parametrize("shape", ["encoder", "three layers", "decoder"])
-def test_a_model_that_is_moved_computes_the_same(how, shape):
+def test_a_model_that_is_moved_computes_the_same(move_name, shape):
     """Against the float64 model, whose weights every one of these types holds exactly."""
-    move, tolerance = MOVED[how]
+    move, tolerance = MOVED[move_name]
     config = SHAPES[shape]
     model = random_model(config, noise=0.2).bfloat16().half().float()
     expected = copy.deepcopy(model).double()(tokens_of(config))
     moved = move(model)
-    if "without memory" in how:
+    if "without memory" in move_name:
         moved.load_state_dict(model.state_dict(), assign=True)
     assert not any(x.is_complex() for x in (*moved.parameters(), *moved.buffers()))
     logits = moved(tokens_of(config))
@@ -689,6 +697,7 @@ def test_tokens_on_another_device_are_refused(small, elsewhere):
 JIT = ("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*JIT)
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_can_be_transformed_by_pytorch(shape):
@@ -704,10 +713,10 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
         torch.func.vmap(lambda row: model(row[None])[0])(tokens), expected, **close
     )
     stacked = torch.func.stack_module_state([copy.deepcopy(model) for _ in range(2)])
-    several = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, (tokens,)))(
+    batched = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, (tokens,)))(
         *stacked
     )
-    torch.testing.assert_close(several[1], expected, **close)
+    torch.testing.assert_close(batched[1], expected, **close)
 
     step = {name: 0.5 * torch.ones_like(x) for name, x in weights.items()}
     _, forward = torch.func.jvp(logits_of, (weights,), (step,))
@@ -734,6 +743,7 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
     assert isinstance(exported, torch.fx.GraphModule)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(*JIT)
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):
@@ -751,9 +761,9 @@ def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):
     def scaled(factor):
         return model(tokens, lambda name, x: factor * x if name == "blocks.0.mlp_out" else x)
 
-    one, step = torch.tensor(1.0), 1e-2
-    _, slope = torch.func.jvp(scaled, (one,), (one,))
-    around = (scaled(one + step) - scaled(one - step)) / (2 * step)
+    unscaled, step = torch.tensor(1.0), 1e-2
+    _, slope = torch.func.jvp(scaled, (unscaled,), (unscaled,))
+    around = (scaled(unscaled + step) - scaled(unscaled - step)) / (2 * step)
     torch.testing.assert_close(slope, around, rtol=0, atol=1e-2)
 
 
@@ -867,17 +877,17 @@ def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
 def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(kind, monkeypatch):
     torch.manual_seed(3)
     model, (a, b) = kind(SMALL).eval(), drawn(SMALL)
-    asked = [INTACT, Ablation(heads={(1, 0)}), Ablation(mlps={1}, positions=(5,))]
-    expected = measure.predict(model, a, b, asked)
+    interventions = [INTACT, Ablation(heads={(1, 0)}), Ablation(mlps={1}, positions=(5,))]
+    expected = measure.predict(model, a, b, interventions)
     calls, check = [], sums.checked_sums
     monkeypatch.setattr(sums, "checked_sums", lambda *x: calls.append(x) or check(*x))
     monkeypatch.setattr("carry_core.model.checked_activation", lambda *x: calls.append(x) or x[1])
-    measure.predict(model, a, b, asked)
+    measure.predict(model, a, b, interventions)
     assert calls
     calls.clear()
     with bench.unchecked(model):
-        answers = measure.predict(model, a, b, asked)
+        answers = measure.predict(model, a, b, interventions)
     assert calls == []
     assert all(map(torch.equal, answers, expected))
     with pytest.raises(BadInput):
-        measure.predict(model, a + 100, b, asked)
+        measure.predict(model, a + 100, b, interventions)

@@ -64,9 +64,9 @@ def test_what_is_saved_is_loaded(two):
 def test_snapshots_are_read_when_they_are_asked_for(two):
     """From the file that was checked, and no other; the weights at the end are there at once."""
     loaded = runs.load(NAME)
-    tensors, about = load_file(two), runs.describe(two)
+    tensors, description = load_file(two), runs.describe(two)
     tensors["epoch_7/norm.bias"][0] = torch.nan
-    save_file(tensors, two, {"carry": json.dumps(about)})
+    save_file(tensors, two, {"carry": json.dumps(description)})
     with pytest.raises(BadInput, match=r"run0.safetensors has changed .*: load it again"):
         loaded.model(0, epoch=7)
     assert loaded.model(0).norm.bias.isfinite().all()
@@ -81,12 +81,12 @@ def test_snapshots_are_read_when_they_are_asked_for(two):
 
 
 def test_which_runs_lead(data):
-    """Most of the runs 0 to 5, then most epochs, then `paper`; recipes and lengths are never mixed."""
+    """Most of the runs 0 to 5 lead, then most epochs, then `paper`; recipes are never mixed."""
     publish("quick", 60, [0, 1, 2, 6, 7])
     publish("paper", 1000, [0])
 
-    def leading(**which):
-        loaded = runs.load(NAME, **which)
+    def leading(**options):
+        loaded = runs.load(NAME, **options)
         return loaded.record["recipe"], loaded.record["epochs"], loaded.numbers
 
     assert leading() == ("quick", 60, (0, 1, 2))
@@ -170,8 +170,8 @@ def test_an_installed_package_says_where_weights_come_from(monkeypatch, tmp_path
 
 def test_a_run_of_another_version_is_one_line(two):
     with safe_open(two, "pt") as file:
-        about = json.loads(file.metadata()["carry"])
-    save_file(load_file(two), two, {"carry": json.dumps({"format": "1", "run": about})})
+        description = json.loads(file.metadata()["carry"])
+    save_file(load_file(two), two, {"carry": json.dumps({"format": "1", "run": description})})
     with pytest.raises(BadInput, match="has format '1', expected '2'"):
         runs.load(NAME)
 
@@ -240,15 +240,16 @@ def test_shipped_runs_say_how_they_were_trained(monkeypatch):
     shipped = sorted((ROOT / "data" / "runs").rglob("*.safetensors"))
     assert len(shipped) >= len(groups.GROUPS)
     for path in shipped:
-        about = runs.describe(path, path.parent.parent.name)
-        record = about["record"]
+        description = runs.describe(path, path.parent.parent.name)
+        record = description["record"]
         assert (
-            run_path(ROOT / "data" / "runs", about["group"], record["recipe"], record["run"])
+            run_path(ROOT / "data" / "runs", description["group"], record["recipe"], record["run"])
             == path
         )
         assert {"device", "precision", "torch", "numpy", "commit", "seconds"} <= record.keys()
         with safe_open(path, "pt") as file:
-            assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118
+            names = list(file.keys())
+            assert {file.get_slice(name).get_dtype() for name in names} == {"F16"}
         with np.load(path.with_suffix(".npz")) as curves:
             assert curves["train_whole"].shape == (record["epochs"],)
             tested = curves["epochs"] if "epochs" in curves else np.arange(1, record["epochs"] + 1)
@@ -262,48 +263,52 @@ UNLISTED = "n1_s0.4_w0.5_dff64_h4"
 
 
 @pytest.fixture
-def own(data, tmp_path) -> Path:
+def runs_folder(data, tmp_path) -> Path:
     """A folder of two runs of a group that nobody listed."""
     save_random(groups.find(UNLISTED), (3, 8), "quick", 9)
     return (data / "runs" / UNLISTED / "quick").rename(tmp_path / "own")
 
 
-def test_a_run_is_loaded_by_its_path(own, monkeypatch):
+def test_a_run_is_loaded_by_its_path(runs_folder, monkeypatch):
     """A file, a folder, and some runs of it; as text and as a path; with or without a slash."""
-    one = runs.load(str(own / "run3.safetensors"))
-    assert (one.group, one.source, one.numbers) == (UNLISTED, "ours", (3,))
-    assert one.config == groups.find(UNLISTED).config
-    assert one.record["runs"][0]["recipe"] == "quick"
-    fresh = random_model(one.config, 3).state_dict()
-    assert torch.equal(one.model(3).state_dict()["blocks.0.q.weight"], fresh["blocks.0.q.weight"])
-    assert runs.load(own).numbers == (3, 8)
-    assert runs.load(own, runs=[8]).numbers == (8,)
-    monkeypatch.chdir(own.parent)
+    single = runs.load(str(runs_folder / "run3.safetensors"))
+    assert (single.group, single.source, single.numbers) == (UNLISTED, "ours", (3,))
+    assert single.config == groups.find(UNLISTED).config
+    assert single.record["runs"][0]["recipe"] == "quick"
+    fresh = random_model(single.config, 3).state_dict()
+    assert torch.equal(
+        single.model(3).state_dict()["blocks.0.q.weight"], fresh["blocks.0.q.weight"]
+    )
+    assert runs.load(runs_folder).numbers == (3, 8)
+    assert runs.load(runs_folder, runs=[8]).numbers == (8,)
+    monkeypatch.chdir(runs_folder.parent)
     assert runs.load("own").numbers == (3, 8)
-    (own / "run3.safetensors").rename("mine.safetensors")
+    (runs_folder / "run3.safetensors").rename("mine.safetensors")
     assert runs.load("mine.safetensors").numbers == (3,)
 
 
-def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(own, monkeypatch):
-    (own.parent / NAME).mkdir()
-    monkeypatch.chdir(own.parent)
+def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(runs_folder, monkeypatch):
+    (runs_folder.parent / NAME).mkdir()
+    monkeypatch.chdir(runs_folder.parent)
     with pytest.raises(BadInput, match=f"No weights of {NAME} from ours"):
         runs.load(NAME)
 
 
-def another_recipe(own):
+def another_recipe(runs_folder):
     save_random(groups.find(UNLISTED), (0,), "paper", 9)
-    (data_dir() / "runs" / UNLISTED / "paper" / "run0.safetensors").rename(own / "run0.safetensors")
+    (data_dir() / "runs" / UNLISTED / "paper" / "run0.safetensors").rename(
+        runs_folder / "run0.safetensors"
+    )
 
 
 def rewritten(change):
     """Return a function that changes the weights and the metadata of run 3."""
 
-    def rewrite(own):
-        path = own / "run3.safetensors"
-        tensors, about = load_file(path), {"carry": json.dumps(runs.describe(path))}
-        change(tensors, about)
-        save_file(tensors, path, about)
+    def rewrite(runs_folder):
+        path = runs_folder / "run3.safetensors"
+        tensors, metadata = load_file(path), {"carry": json.dumps(runs.describe(path))}
+        change(tensors, metadata)
+        save_file(tensors, path, metadata)
 
     return rewrite
 
@@ -311,62 +316,71 @@ def rewritten(change):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda own: (own / "run3.safetensors").unlink(), "run3.safetensors does not exist"),
         (
-            rewritten(lambda tensors, about: about.clear()),
+            lambda runs_folder: (runs_folder / "run3.safetensors").unlink(),
+            "run3.safetensors does not exist",
+        ),
+        (
+            rewritten(lambda tensors, metadata: metadata.clear()),
             "run3.safetensors has no record of its training",
         ),
         (
-            rewritten(lambda tensors, about: tensors["norm.bias"].fill_(torch.nan)),
+            rewritten(lambda tensors, metadata: tensors["norm.bias"].fill_(torch.nan)),
             "weights that are not finite",
         ),
         (
-            rewritten(lambda tensors, about: tensors.update({"norm.bias": torch.zeros(7)})),
+            rewritten(lambda tensors, metadata: tensors.update({"norm.bias": torch.zeros(7)})),
             r"norm.bias is F32 \[7\], expected",
         ),
         (
             rewritten(
-                lambda tensors, about: about.update(
-                    carry=about["carry"].replace('"heads": 4', '"heads": 2')
+                lambda tensors, metadata: metadata.update(
+                    carry=metadata["carry"].replace('"heads": 4', '"heads": 2')
                 )
             ),
             f"its config has heads 2, and {UNLISTED} has 4",
         ),
         (
             rewritten(
-                lambda tensors, about: about.update(carry=about["carry"].replace("_h4", "_h04"))
+                lambda tensors, metadata: metadata.update(
+                    carry=metadata["carry"].replace("_h4", "_h04")
+                )
             ),
             f"is called {UNLISTED}: expected that spelling",
         ),
     ],
 )
-def test_what_cannot_be_a_run_is_one_line(own, spoil, message):
-    spoil(own)
+def test_what_cannot_be_a_run_is_one_line(runs_folder, spoil, message):
+    spoil(runs_folder)
     with pytest.raises(BadInput, match=message) as error:
-        runs.load(own / "run3.safetensors")
+        runs.load(runs_folder / "run3.safetensors")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "wanted", "message"),
+    ("spoil", "numbers", "message"),
     [
         (another_recipe, None, "not trained alike .run0.safetensors of .* paper.*run3.* quick"),
-        (lambda own: None, [4], "has no runs 4: expected some of 3,8"),
-        (lambda own: None, [-3], r"runs=\[-3\]: expected numbers of runs"),
+        (lambda runs_folder: None, [4], "has no runs 4: expected some of 3,8"),
+        (lambda runs_folder: None, [-3], r"runs=\[-3\]: expected numbers of runs"),
         (
-            lambda own: (own / "a.safetensors").write_bytes(
-                (own / "run3.safetensors").read_bytes()
+            lambda runs_folder: (runs_folder / "a.safetensors").write_bytes(
+                (runs_folder / "run3.safetensors").read_bytes()
             ),
             None,
             "a.safetensors and .*run3.safetensors are both of run 3",
         ),
-        (lambda own: [path.unlink() for path in own.iterdir()], None, "own has no runs"),
+        (
+            lambda runs_folder: [path.unlink() for path in runs_folder.iterdir()],
+            None,
+            "own has no runs",
+        ),
     ],
 )
-def test_a_folder_has_runs_of_one_training(own, spoil, wanted, message):
-    spoil(own)
+def test_a_folder_has_runs_of_one_training(runs_folder, spoil, numbers, message):
+    spoil(runs_folder)
     with pytest.raises(BadInput, match=message):
-        runs.load(own, runs=wanted)
+        runs.load(runs_folder, runs=numbers)
 
 
 def test_a_file_that_has_no_weights_is_not_called_damaged(tmp_path):

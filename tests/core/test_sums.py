@@ -67,10 +67,10 @@ def test_unrank_is_exact_for_long_sums(n_digits):
 def test_long_sums_are_uniform():
     """Chi-square over all 55 one-digit sums; and ten digits, whose number exceeds 64 bits."""
     a, b = sums.long_sums(55_000, 1, torch.Generator().manual_seed(0))
-    seen = torch.bincount(10 * a + b, minlength=100).view(10, 10)
+    counts = torch.bincount(10 * a + b, minlength=100).view(10, 10)
     allowed = torch.arange(10)[:, None] + torch.arange(10) < 10
-    assert (seen[~allowed] == 0).all()
-    chi = ((seen[allowed].double() - 1000) ** 2 / 1000).sum()
+    assert (counts[~allowed] == 0).all()
+    chi = ((counts[allowed].double() - 1000) ** 2 / 1000).sum()
     assert abs(chi - 54) < 5 * (2 * 54) ** 0.5
     a, b = sums.long_sums(500, 10, torch.Generator().manual_seed(0))
     assert len(a) == len(b) == 500

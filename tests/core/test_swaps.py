@@ -36,6 +36,7 @@ def patched_answer(model, patch, base, source):
     return logits[:, list(layout.answer)].argmax(-1)
 
 
+@pytest.mark.slow
 def test_a_swap_is_the_core_s_patch_of_one_part_at_one_position(model):
     """Up, the carry into a sum's leftmost column; down, the digit sum of its last one."""
     config = model.config
@@ -77,7 +78,7 @@ def test_swaps_of_some_neurons_change_some_answers():
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_swaps_in_a_changed_model_are_those_of_the_changed_model(change):
-    """A hook of PyTorch, a replaced method, a wrapper, a subclass …: all that `is_plain` notices."""
+    """Hooks of PyTorch, replaced methods, wrappers, subclasses: all that `is_plain` notices."""
     model = random_model(SMALL, 3, noise=0.5)
     pairs = pairs_for(SMALL, "carry_in", 0, 100)
     before = swaps_between(model, pairs)

@@ -40,25 +40,25 @@ def pairs() -> tuple[torch.Tensor, torch.Tensor, torch.Generator]:
 
 def test_a_reader_reads_a_half_adder_for_pairs_that_it_has_not_seen(pairs):
     left, right, generator = pairs
-    ones, tens = (left + right) % 10, left + right >= 10
+    units, tens = (left + right) % 10, left + right >= 10
     stream = (
-        torch.randn(10, 64, generator=generator)[ones]
+        torch.randn(10, 64, generator=generator)[units]
         + torch.randn(2, 64, generator=generator)[tens.long()]
     )
     stream += 0.1 * torch.randn(stream.shape, generator=generator)
-    for label in (ones, tens.long()):
+    for label in (units, tens.long()):
         assert (adder.probe_predictions(stream, label, left, right) == label).double().mean() > 0.99
 
 
 def test_a_reader_does_not_read_a_stream_that_only_holds_both_digits(pairs):
     left, right, generator = pairs
-    ones, tens = (left + right) % 10, left + right >= 10
+    units, tens = (left + right) % 10, left + right >= 10
     stream = (
         torch.randn(10, 64, generator=generator)[left]
         + torch.randn(10, 64, generator=generator)[right]
     )
     stream += 0.1 * torch.randn(stream.shape, generator=generator)
-    assert (adder.probe_predictions(stream, ones, left, right) == ones).double().mean() < 0.2
+    assert (adder.probe_predictions(stream, units, left, right) == units).double().mean() < 0.2
     assert (
         adder.probe_predictions(stream, tens.long(), left, right) == tens
     ).double().mean() < 0.95
@@ -85,29 +85,29 @@ def small() -> Transformer:
 
 def test_the_parts_are_read_where_they_are(small):
     a, b = sums.long_sums(600, 3, torch.Generator().manual_seed(0))
-    found, wires = adder.parts(small, a, b), adder.schoolbook(a, b)
+    parts, wires = adder.parts(small, a, b), adder.schoolbook(a, b)
     left, right = sums.digits(a, 3), sums.digits(b, 3)
     # of the units of a, and at the hundreds of the answer
     for truth, name, position, column, label in (
-        (found["ones"], "blocks.0.resid_post", 2, 1, wires.ones[:, 2]),
-        (found["halfway"], "blocks.0.resid_mid", 2, 1, wires.ones[:, 2]),
-        (found["early"], "blocks.0.resid_post", 7, 0, wires.carry_in[:, 0].long()),
-        (found["carry"], "blocks.1.resid_mid", 7, 0, wires.carry_in[:, 0].long()),
+        (parts["ones"], "blocks.0.resid_post", 2, 1, wires.ones[:, 2]),
+        (parts["halfway"], "blocks.0.resid_mid", 2, 1, wires.ones[:, 2]),
+        (parts["early"], "blocks.0.resid_post", 7, 0, wires.carry_in[:, 0].long()),
+        (parts["carry"], "blocks.1.resid_mid", 7, 0, wires.carry_in[:, 0].long()),
     ):
-        at, of = (
+        stream, digit_column = (
             measure.activations(small, a, b, [name])[name][:, position],
             2 if position == 2 else 1,
         )
         assert torch.equal(truth.expected[:, column], label)
         assert torch.equal(
             truth.predicted[:, column],
-            adder.probe_predictions(at, label, left[:, of], right[:, of]),
+            adder.probe_predictions(stream, label, left[:, digit_column], right[:, digit_column]),
         ), name
-    for truth, mlps in ((found["digit"], frozenset()), (found["bypassed"], {1})):
+    for truth, mlps in ((parts["digit"], frozenset()), (parts["bypassed"], {1})):
         logits = small(sums.encode(a, b, small.config.layout), Ablation(mlps=mlps).hook(small))
         assert torch.equal(truth.predicted, logits[:, 7:].argmax(-1))
-    assert torch.equal(found["digit"].expected, sums.digits(a + b, 3))
-    assert torch.equal(found["bypassed"].expected, (left + right) % 10)
+    assert torch.equal(parts["digit"].expected, sums.digits(a + b, 3))
+    assert torch.equal(parts["bypassed"].expected, (left + right) % 10)
 
 
 # ---------------------------------------------------------------- full adders
@@ -128,8 +128,10 @@ def hand_made(**wrong: torch.Tensor) -> dict[str, adder.Truth]:
         "leaky": ((0, 1, 2), wires.digit),
     }
     coin = torch.randint(2, (1_000, 2), generator=torch.Generator().manual_seed(1))
-    found = {name: expected for name, (_, expected) in right.items()} | {"early": coin} | wrong
-    return {name: adder.Truth(*right[name], found[name]) for name in right}
+    predictions = (
+        {name: expected for name, (_, expected) in right.items()} | {"early": coin} | wrong
+    )
+    return {name: adder.Truth(*right[name], predictions[name]) for name in right}
 
 
 def test_a_network_is_as_good_as_its_worst_part(monkeypatch):

@@ -83,14 +83,14 @@ MEASURED_WITH = {
 
 
 def test_a_criterion_that_a_reason_names_is_a_bar_or_is_measured_with():
-    named = {}
+    values = {}
     for name, claim in claims.claims().items():
         if claim.paper is None:
             module = sys.modules[registry.ROWS[name].function.__module__]
             for criterion in re.findall(r"\{([\w.]+)", claim.reason):
-                named[criterion] = operator.attrgetter(criterion)(module)
-    others = {name for name, value in named.items() if not isinstance(value, Bar)}
-    assert {name.rpartition(".")[2] for name in others} <= MEASURED_WITH.keys()
+                values[criterion] = operator.attrgetter(criterion)(module)
+    no_bars = {name for name, value in values.items() if not isinstance(value, Bar)}
+    assert {name.rpartition(".")[2] for name in no_bars} <= MEASURED_WITH.keys()
 
 
 @pytest.mark.parametrize(

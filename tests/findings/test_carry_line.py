@@ -1,4 +1,4 @@
-"""The carry line, on networks whose algorithm is known because it was made by hand, and by brute force."""
+"""The carry line, by brute force and on networks whose algorithm was made by hand."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from tests.conftest import SHAPES, drawn, random_model
 from tests.findings.test_interchange import DIGIT, HALF, LOW, attend, hand_made
 
 DEEP = [name for name, config in SHAPES.items() if config.layers > 1]
-# The code of a carry is in one of these coordinates, by the digit sum of the column that receives it.
+# The code of a carry is in one of these coordinates, by the digit sum of the column it goes to.
 SLOTS = [16, 17, 30, 31]
 SOFT, FLAG, CHAIN = 17, 30, 31  # coordinates of the network whose decision is shared
 SLOPE = 0.1  # of its early, soft step
@@ -40,7 +40,7 @@ def one_hot_digit(digit, is_column):
 
 
 class Coder(nn.Module):
-    """What the first MLP writes: a 1 for a carry in one of some slots, in place of the sum to the right."""
+    """The first MLP writes a 1 for a carry into one of some slots, by the sum to the right."""
 
     def __init__(self, n_slots):
         super().__init__()
@@ -72,7 +72,7 @@ def coded(n_slots):
 
 
 class Flags(nn.Module):
-    """What the first MLP writes for later: exact steps of the own digit sum, less the soft step of it."""
+    """The first MLP writes exact steps of the own digit sum, less its soft step, for later."""
 
     def forward(self, x):
         digit_sum, is_column = own_digit_sum(x)
@@ -90,7 +90,7 @@ class Threshold(nn.Module):
 
 
 def shared():
-    """A network whose first layer makes a soft step, and whose last attention corrects it exactly."""
+    """A network whose first layer makes a soft step, which its last attention corrects."""
     model = hand_made("first")
     digits, flag, chain = torch.zeros(1, 32), torch.zeros(1, 32), torch.zeros(1, 32)
     digits[0, DIGIT], flag[0, FLAG], chain[0, CHAIN] = 2 * SLOPE, 1, 1
@@ -260,9 +260,9 @@ def test_the_words_for_who_writes():
 
 @pytest.mark.slow
 def test_a_line_serves_another_column_of_the_same_network(measured):
-    for fields, other in zip(measured["late"], ("pos8", "pos7"), strict=True):
+    for fields, position in zip(measured["late"], ("pos8", "pos7"), strict=True):
         assert fields["columns"] == [
-            {"of": other, "cosine": pytest.approx(1, abs=1e-5), "up": 1, "down": 1}
+            {"of": position, "cosine": pytest.approx(1, abs=1e-5), "up": 1, "down": 1}
         ]
 
 
@@ -354,7 +354,7 @@ def test_the_parts_are_what_the_hooks_say_and_their_shares_sum_to_one(name):
 
 
 def _share_by_hooks(model, pairs, column, line, part):
-    """Return a part's share, from what its block's output projection makes of the cached activation."""
+    """Return a part's share, from its block's output projection of the cached activation."""
     point, _, head = part.partition(":")
     change = []
     for a, b in pairs:
@@ -426,12 +426,12 @@ def test_a_line_is_taken_to_a_rotated_run():
     streams = torch.randn(100, 8, generator=generator)
     rotation = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q
     line = carry_line.unit(torch.randn(8, generator=generator))
-    other = streams @ rotation + 3
-    torch.testing.assert_close(carry_line.aligned(line, streams, other), line @ rotation)
+    rotated = streams @ rotation + 3
+    torch.testing.assert_close(carry_line.aligned(line, streams, rotated), line @ rotation)
 
 
 def test_streams_of_some_pairs_are_theirs():
     x = torch.arange(24.0).view(2, 4, 3)
-    some = Stream(x, {"embed": 2 * x}).some(torch.tensor([2, 0]))
-    assert torch.equal(some.resid_mid, x[:, [2, 0]])
-    assert torch.equal(some.parts["embed"], 2 * x[:, [2, 0]])
+    chosen_pairs = Stream(x, {"embed": 2 * x}).some(torch.tensor([2, 0]))
+    assert torch.equal(chosen_pairs.resid_mid, x[:, [2, 0]])
+    assert torch.equal(chosen_pairs.parts["embed"], 2 * x[:, [2, 0]])

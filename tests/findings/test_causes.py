@@ -1,4 +1,4 @@
-"""Experiments behind the reasons of claims.yml: against brute force, and what they refuse to confuse."""
+"""Experiments behind the reasons of claims.yml, against brute force, and with planted causes."""
 
 import pytest
 import torch
@@ -40,9 +40,10 @@ def test_one_and_two_axes_are_those_of_the_carry_axis():
     assert fields["share_1"] == pytest.approx(axes.share[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_zero_lies_at_the_mean_that_is_zero(causal):
-    """If the decision head writes nothing without a carry-in, zero is at 0, and with one it is at 1."""
+    """A decision head that writes nothing without a carry-in puts zero at 0; with one, at 1."""
     model = random_model(ModelConfig(d_model=16, d_ff=24, causal=causal), noise=0.5)
     a, b = measure.sample(60, 3, seed=0)
     fields = causes.decision_head_line(model, a, b)
@@ -84,8 +85,8 @@ def test_long_columns_look_as_the_trained_one_does():
         for query in (first, second, answer):
             torch.testing.assert_close(imposed[0, 0, query], expected)
     rows = causes.long_rows(layout, 3)
-    others = [query for query in range(layout.length) if query not in rows]
-    torch.testing.assert_close(imposed[:, :, others], pattern[:, :, others])
+    other_queries = [query for query in range(layout.length) if query not in rows]
+    torch.testing.assert_close(imposed[:, :, other_queries], pattern[:, :, other_queries])
 
 
 def test_digits_of_longer_sums_by_brute_force():

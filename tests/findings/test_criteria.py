@@ -221,6 +221,38 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"intact": 0.52},
         {"without_random_neurons": [0.52, 0.1]},
     ),
+    "heads_separately": ({"value": 21.0, "planned": 1000}, {"value": 20.0}, {"planned": 1100}),
+    "decoder_current_sum": (
+        {
+            "decision_head": "1:1",
+            "head_1:0_at_7_8": [0.21, 0.21],
+            "head_1:1_at_7_8": [0.1, 0.2],
+        },
+        {"head_1:0_at_7_8": [0.21, 0.19], "head_1:1_at_7_8": [0.1, 0.1]},  # chance gives 2 of 10
+        {"head_1:1_at_7_8": [0.1, 0.22]},  # the decision head attends more to it
+        {"decision_head": "1:0"},
+    ),
+    "four_digits_previous_sum": (
+        # chance gives 2 of 13
+        {
+            "decision_head": "1:0",
+            "head_1:0_at_9_10_11": [0.16, 0.16, 0.16],
+            "head_1:1_at_9_10_11": [0.1, 0.1, 0.15],
+        },
+        {"head_1:0_at_9_10_11": [0.16, 0.16, 0.15], "head_1:1_at_9_10_11": [0.1, 0.1, 0.1]},
+        {"head_1:1_at_9_10_11": [0.17, 0.1, 0.1]},
+    ),
+    "four_digits_by_class": ({"value": 0.51}, {"value": 0.49}),
+    "four_digits_first_layer": ({"value": 0.51}, {"value": 0.49}),
+    "unprimed_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
+    "unprimed_first_layer": ({"layer_0": 0.11, "uniform": 0.105}, {"layer_0": 0.1}),
+    "primed_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
+    "primed_first_layer": (
+        {"layer_0_exceeds_last_by": 0.01},
+        {"layer_0_exceeds_last_by": -0.01},
+    ),
+    "finetuned_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
+    "finetuned_first_layer": ({"layer_0": 0.11, "uniform": 0.105}, {"layer_0": 0.1}),
     "unpadded_fail": ({"value": 0.049}, {"value": 0.051}),
     "pentagon": (
         {"value": 0.901, "shuffled_labels_reach": 0.5},

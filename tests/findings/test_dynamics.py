@@ -1,4 +1,4 @@
-"""Learning curves with planted transitions, kinks and correlations; the findings about them on planted runs."""
+"""Findings about learning curves with planted transitions, kinks and correlations."""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ EPOCH = np.arange(1, EPOCHS + 1)
 def one_layer(
     first: int = 100, last: int = 200, rise: int = 101, turn: int = 101
 ) -> dict[str, np.ndarray]:
-    """The history of two runs, the second the first one's mirror image in its heads and 50 epochs shorter."""
+    """The history of two runs; the second mirrors the first's heads, 50 epochs shorter."""
     units = np.where(rise <= EPOCH, 0.9, 0.1 + EPOCH / 10_000)
     pattern = np.zeros((EPOCHS, 2, 10, 10))
     for head, since in enumerate((first, last)):
@@ -51,11 +51,11 @@ def test_marks_on_curves():
 
 
 def test_a_planted_transition_is_found_in_each_run():
-    found = dynamics.transitions(one_layer(), Layout())
-    assert found.index.tolist() == [4, 7]
-    assert found.passes.tolist() == [(100, 200), (200, 100)]
-    assert found.epochs.tolist() == [400, 350]
-    first = found.loc[4]
+    transitions = dynamics.transitions(one_layer(), Layout())
+    assert transitions.index.tolist() == [4, 7]
+    assert transitions.passes.tolist() == [(100, 200), (200, 100)]
+    assert transitions.epochs.tolist() == [400, 350]
+    first = transitions.loc[4]
     assert first[["rise", "bounce", "first", "last", "lag"]].tolist() == [101, 101, 100, 200, 1]
     assert first.jump == pytest.approx(0.9 - 0.11)
     assert first.coincides
@@ -80,6 +80,16 @@ def test_what_does_not_coincide_and_does_not_bounce_is_said_not_to():
             .loc[4]
             .bounces
         )
+
+
+@pytest.mark.parametrize(("last", "shows"), [(108, False), (109, True)])
+def test_heads_that_change_more_than_a_fiftieth_of_the_training_apart(monkeypatch, last, shows):
+    history = one_layer(first=100, last=last)
+    monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
+    monkeypatch.setattr(Evidence, "planned_epochs", lambda self, group: EPOCHS)
+    measurement = registry.entry("finding/heads_separately").measure(Evidence("ours"))
+    assert measurement.runs == {4: last - 100, 7: last - 100}
+    assert list(measurement.shows.values()) == [shows, shows]
 
 
 def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
@@ -120,10 +130,10 @@ def by_epoch(values: np.ndarray) -> pd.Series:
 @pytest.mark.parametrize(("corner", "slow"), [(30, 0.01), (120, 0.0)])
 def test_the_kink_of_two_exponentials_is_exact(corner, slow):
     loss = bent(corner, 0.1, slow)
-    found = dynamics.fit_kink(by_epoch(loss), 160)
-    assert (found.epoch, found.end) == (corner, 160)
-    assert found.rate == pytest.approx(slow, abs=1e-9)
-    fitted = np.exp(found.level - found.rate * np.arange(corner, 161))
+    kink = dynamics.fit_kink(by_epoch(loss), 160)
+    assert (kink.epoch, kink.end) == (corner, 160)
+    assert kink.rate == pytest.approx(slow, abs=1e-9)
+    fitted = np.exp(kink.level - kink.rate * np.arange(corner, 161))
     np.testing.assert_allclose(fitted, loss[corner - 1 : 160])
 
 
@@ -162,12 +172,15 @@ def test_a_correlation_that_only_rises_has_no_start():
 # ---------------------------------------------------------------- the evolution
 
 
-def dips(at: int) -> dict[str, np.ndarray]:
-    """Two runs with a kink at 60, more and more like a model that cannot carry; the correlation falls until `at`."""
+def dips(epoch: int) -> dict[str, np.ndarray]:
+    """Two runs with a kink at 60 that come to resemble a model that cannot carry.
+
+    The correlation falls until `epoch`.
+    """
     expected, chaos = heads.no_carry_reference(), np.random.default_rng(0).random((2, 5, 3))
-    share = (0.5 - 0.4 * (np.minimum(at, EPOCH) / at) + 0.5 * np.clip((EPOCH - at) / 200, 0, 1))[
-        :, None, None
-    ]
+    share = (
+        0.5 - 0.4 * (np.minimum(epoch, EPOCH) / epoch) + 0.5 * np.clip((EPOCH - epoch) / 200, 0, 1)
+    )[:, None, None]
     history = {
         "runs": np.array([1, 3]),
         "epochs": EPOCH,
@@ -183,8 +196,8 @@ def dips(at: int) -> dict[str, np.ndarray]:
 def test_the_correlation_is_that_of_each_epochs_thirty_numbers():
     history = dips(60)
     history["test_ablated_accuracy"][1, 300:] = history["test_ablated_corrected"][1, 300:] = np.nan
-    found = dynamics.correlations(history)
-    assert {run: len(correlation) for run, correlation in found.items()} == {1: 400, 3: 300}
+    correlations = dynamics.correlations(history)
+    assert {run: len(correlation) for run, correlation in correlations.items()} == {1: 400, 3: 300}
     expected = heads.no_carry_reference()
     flat = torch.cat([expected.accuracy, expected.corrected]).flatten()
     for epoch in (1, 90, 400):
@@ -192,7 +205,9 @@ def test_the_correlation_is_that_of_each_epochs_thirty_numbers():
             history[f"test_ablated_{kind}"][0, epoch - 1].ravel()
             for kind in ("accuracy", "corrected")
         ]
-        assert found[1][epoch] == pytest.approx(np.corrcoef(np.concatenate(kinds), flat)[0, 1])
+        assert correlations[1][epoch] == pytest.approx(
+            np.corrcoef(np.concatenate(kinds), flat)[0, 1]
+        )
     assert dynamics.correlations({"runs": history["runs"], "epochs": EPOCH}) == {}
 
 
@@ -209,11 +224,11 @@ def planted(monkeypatch):
     return plant
 
 
-@pytest.mark.parametrize(("at", "shows"), [(60, True), (64, True), (65, False), (30, False)])
-def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, at, shows):
-    found = registry.entry("finding/kink").measure(planted(dips(at)))
-    assert found.runs == {1: at - 60, 3: at - 60}
-    assert found.shows == {1: shows, 3: shows}
+@pytest.mark.parametrize(("epoch", "shows"), [(60, True), (64, True), (65, False), (30, False)])
+def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, epoch, shows):
+    measurement = registry.entry("finding/kink").measure(planted(dips(epoch)))
+    assert measurement.runs == {1: epoch - 60, 3: epoch - 60}
+    assert measurement.shows == {1: shows, 3: shows}
 
 
 def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted):
@@ -223,9 +238,9 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     )
     noise = np.exp(np.random.default_rng(0).normal(0, 1.5, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
-    found = registry.entry("finding/kink").measure(planted(history))
+    measurement = registry.entry("finding/kink").measure(planted(history))
     # The first decays for too few epochs to say how, the second too unevenly.
-    assert list(found.shows.values()) == [None, False]
+    assert list(measurement.shows.values()) == [None, False]
 
 
 def by_group(monkeypatch, name: str, curves: dict[str, list[np.ndarray]]) -> Evidence:
@@ -245,9 +260,9 @@ def test_weights_that_still_change_are_compared_with_those_at_s_03(monkeypatch):
 
     norms = {S01: [norm(-0.06), norm(0.005)], MAIN: [norm(0.01), norm(-0.002)]}
     evidence = by_group(monkeypatch, "weight_norm", norms)
-    found = registry.entry("finding/weights_not_saturated").measure(evidence)
-    assert found.runs == pytest.approx({0: -0.06, 1: 0.005})
-    assert found.shows == {0: True, 1: False}
+    measurement = registry.entry("finding/weights_not_saturated").measure(evidence)
+    assert measurement.runs == pytest.approx({0: -0.06, 1: 0.005})
+    assert measurement.shows == {0: True, 1: False}
 
 
 def test_a_loss_that_increases_is_compared_with_those_with_decay(monkeypatch):
@@ -256,10 +271,10 @@ def test_a_loss_that_increases_is_compared_with_those_with_decay(monkeypatch):
     slightly[360:] *= 1.05
     losses = {N1_W0: [rises, falls, slightly], N1: [slightly, falls]}
     evidence = by_group(monkeypatch, "test_loss", losses)
-    found = registry.entry("finding/loss_increases").measure(evidence)
-    assert found.shows == {0: True, 1: False, 2: False}
-    assert found.runs[0] > 1.5
-    assert found.runs[1] == pytest.approx(1)
+    measurement = registry.entry("finding/loss_increases").measure(evidence)
+    assert measurement.shows == {0: True, 1: False, 2: False}
+    assert measurement.runs[0] > 1.5
+    assert measurement.runs[1] == pytest.approx(1)
 
 
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
@@ -270,9 +285,9 @@ def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("since", "shows"), [(55, True), (150, False), (EPOCHS, False)])
 def test_grokking_would_be_seen(planted, since, shows):
     evidence = planted(exact_match(EPOCH > 50, since < EPOCH))
-    found = registry.entry("finding/no_grokking").measure(evidence)
-    assert {*found.shows.values()} == {shows}
-    assert shows <= all(value == since - 50 for value in found.runs.values())
+    measurement = registry.entry("finding/no_grokking").measure(evidence)
+    assert {*measurement.shows.values()} == {shows}
+    assert shows <= all(value == since - 50 for value in measurement.runs.values())
 
 
 def test_curves_that_never_learn_say_nothing_of_grokking(planted):
@@ -282,15 +297,18 @@ def test_curves_that_never_learn_say_nothing_of_grokking(planted):
 
 @pytest.mark.parametrize("best", [0.9, 1.0])
 def test_a_one_layer_run_that_is_perfect_differs(planted, best):
-    found = dynamics.one_layer_imperfect(planted(exact_match(EPOCH > 0, best * (EPOCH > 100))))
-    assert [dynamics.is_imperfect({"value": value}) for value in found.value] == [best < 1]
+    imperfect = dynamics.one_layer_imperfect(planted(exact_match(EPOCH > 0, best * (EPOCH > 100))))
+    assert [dynamics.is_imperfect({"value": value}) for value in imperfect.value] == [best < 1]
 
 
 def test_a_rebound_is_how_far_a_loss_ends_above_its_lowest_point():
-    falling = pd.Series(np.linspace(2, 1, 100))
+    falling = by_epoch(np.linspace(2, 1, 100))
     assert dynamics.rebound(falling) == pytest.approx(1)
-    rising_again = pd.Series(np.concatenate([np.ones(50), np.full(50, 3.0)]))
+    rising_again = by_epoch(np.concatenate([np.ones(50), np.full(50, 3.0)]))
     assert dynamics.rebound(rising_again) == pytest.approx(3)
-    spike = pd.Series(np.ones(100))
+    spike = by_epoch(np.ones(100))
     spike.iloc[-1] = 11  # a tenth of the epochs are averaged
     assert dynamics.rebound(spike) == pytest.approx(2)
+    # Each test counts for the epochs since the one before it.
+    tested_less = pd.Series([1.0, 1.0, 2.0, 4.0], index=[1, 50, 90, 100])
+    assert dynamics.rebound(tested_less) == pytest.approx(4)

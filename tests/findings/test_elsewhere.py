@@ -40,10 +40,10 @@ def test_a_group_shows_it_if_two_thirds_of_its_runs_do(planted):
         MAIN: [(0.9, dissected), (0.85, whole), (0.7, whole)],
         N3: [(0.9, whole), (0.9, neither), (0.7, dissected)],
     }
-    found = registry.entry("beyond/elsewhere").measure(planted(runs))
-    assert found.runs == pytest.approx({MAIN: 2 / 3, N3: 1 / 3})
-    assert found.shows == {MAIN: True, N3: False}
-    assert found.fields[MAIN]["runs"] == 3
+    measurement = registry.entry("beyond/elsewhere").measure(planted(runs))
+    assert measurement.runs == pytest.approx({MAIN: 2 / 3, N3: 1 / 3})
+    assert measurement.shows == {MAIN: True, N3: False}
+    assert measurement.fields[MAIN]["runs"] == 3
 
 
 def test_runs_without_a_stored_map_do_not_count(planted, monkeypatch):

@@ -61,7 +61,7 @@ WITH_CURVES = (MAIN, N1, N1_W0, N1_W1, S01, PAD6, PRIMED)
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """Random runs with small layers under the names of the real groups, few sums, learning curves for one layer."""
+    """Small random runs under the names of the real groups, few sums, curves for one layer."""
     with pytest.MonkeyPatch.context() as patch:
         data = tmp_path_factory.mktemp("data")
         patch.setenv("CARRY_DATA", str(data))
@@ -109,15 +109,15 @@ def small(tmp_path_factory):
     [name for name in registry.ROWS if name.startswith("finding/") and name != "finding/llm_heads"],
 )
 def test_every_finding_is_measured_in_each_run(small, name):
-    found = registry.entry(name).measure(small)
-    assert set(found.runs) == set(found.shows) == set(found.fields)
-    assert 1 <= len(found.runs) <= 2 * len(WITH_CURVES)
-    assert all(isinstance(x, float) for x in found.runs.values())
-    assert all(isinstance(x, bool | None) for x in found.shows.values())  # None: it can't say
+    measurement = registry.entry(name).measure(small)
+    assert set(measurement.runs) == set(measurement.shows) == set(measurement.fields)
+    assert 1 <= len(measurement.runs) <= 2 * len(WITH_CURVES)
+    assert all(isinstance(x, float) for x in measurement.runs.values())
+    assert all(isinstance(x, bool | None) for x in measurement.shows.values())  # None: it can't say
 
 
 def test_the_leading_axis_must_separate_and_win():
-    found = geometry.leading({7: [1.0, 0.5], 8: [0.99, 0.6]})
-    assert (found["value"], geometry.leads(found)) == (0.99, True)
+    fields = geometry.leading({7: [1.0, 0.5], 8: [0.99, 0.6]})
+    assert (fields["value"], geometry.leads(fields)) == (0.99, True)
     assert not geometry.leads(geometry.leading({7: [0.96, 0.97], 8: [0.99, 0.6]}))
     assert not geometry.leads(geometry.leading({7: [0.94, 0.5], 8: [0.99, 0.6]}))

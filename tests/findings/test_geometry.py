@@ -1,4 +1,4 @@
-"""Principal axes, what is apart on them, digits in order and pentagons, against brute force and planted."""
+"""Principal axes, separations, digits in order and pentagons: by brute force and planted."""
 
 import math
 
@@ -165,7 +165,7 @@ def test_the_score_is_what_the_best_fitting_pentagon_explains():
 def planted(
     monkeypatch: pytest.MonkeyPatch, strength: float
 ) -> tuple[Fields, torch.Tensor, torch.Tensor]:
-    """A model whose stream at position 8 has the digit sum's pentagon, and a third axis for the carry-in."""
+    """A model whose stream at position 8 has the digit sum's pentagon and a carry axis."""
     model = Transformer(ModelConfig(d_model=16, d_ff=8)).eval()
     a, b = sums.long_sums(3_000, 3, torch.Generator().manual_seed(0))
     wires = adder.schoolbook(a, b)
@@ -177,18 +177,20 @@ def planted(
     monkeypatch.setattr(
         measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream)
     )
-    found, points, _ = pentagon.look_for_pentagon(model, a, b)
-    return found, points, wires.carry_in[:, 1]
+    fields, points, _ = pentagon.look_for_pentagon(model, a, b)
+    return fields, points, wires.carry_in[:, 1]
 
 
 def test_a_planted_pentagon_is_found_and_turned_by_the_carry(monkeypatch):
-    found, points, carry_in = planted(monkeypatch, 3)
-    assert found["value"] > 0.98
-    assert pentagon.can_be_seen(found)
-    assert (found["score_there"], found["best_plane"]) == (found["value"], [1, 2])
-    assert found["value"] > found["shuffled_labels_reach_there"] >= found["shuffled_labels_reach"]
+    fields, points, carry_in = planted(monkeypatch, 3)
+    assert fields["value"] > 0.98
+    assert pentagon.can_be_seen(fields)
+    assert (fields["score_there"], fields["best_plane"]) == (fields["value"], [1, 2])
+    assert (
+        fields["value"] > fields["shuffled_labels_reach_there"] >= fields["shuffled_labels_reach"]
+    )
     # the digit is one more than the sum's
-    assert found["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)
+    assert fields["vertices_further_with_a_one"] == pytest.approx(-1, abs=0.05)
     assert geometry.threshold_accuracy(points[:, 2], carry_in) > 0.9
     nothing, *_ = planted(monkeypatch, 0)
     assert nothing["value"] < 0.6

@@ -1,4 +1,4 @@
-"""Interchange interventions, on networks whose algorithm is known because it was made by hand, and by brute force."""
+"""Interchange interventions, by brute force and on networks whose algorithm was made by hand."""
 
 import json
 
@@ -69,7 +69,7 @@ class Nothing(nn.Module):
 
 
 def attend(block, head, keys, read, write):
-    """Let a head look at `keys[query]` alike, and write there what `read`, a matrix, makes of the stream."""
+    """Let a head attend equally to `keys[query]`, and write what the matrix `read` makes of it."""
     rows = slice(16 * head, 16 * head + 16)
     score = torch.zeros(16, 32)
     for query in range(10):
@@ -80,8 +80,11 @@ def attend(block, head, keys, read, write):
     block.o.weight.data[write, 16 * head : 16 * head + len(read)] = torch.eye(len(read))
 
 
-def hand_made(where):
-    """A network that adds digits in its first layer, and decides in `first`, in `last`, or twice, in `both` heads."""
+def hand_made(decider):
+    """A network that adds digits in its first layer; a head of layer `first` or `last` decides.
+
+    With `both` it decides twice, in both heads of the last layer.
+    """
     model = Transformer(ModelConfig(d_model=32, d_ff=12)).requires_grad_(requires_grad=False)
     for parameter in model.parameters():
         parameter.zero_()
@@ -94,16 +97,16 @@ def hand_made(where):
         block.up, block.down = Nothing(), Nothing()
     model.blocks[1].up, model.blocks[1].down = Adder(), Logits()
     model.unembed.weight.data[:, LOGITS] = torch.eye(12)
-    own = {position: [position % 4, position % 4 + 4] for position in (0, 1, 2, 4, 5, 6)}
-    own |= {7 + i: [i, 4 + i] for i in range(3)}
+    own_keys = {position: [position % 4, position % 4 + 4] for position in (0, 1, 2, 4, 5, 6)}
+    own_keys |= {7 + i: [i, 4 + i] for i in range(3)}
     right = {7: [1, 2, 5, 6], 8: [2, 6]}
     digits, from_digits, from_sums = torch.zeros(3, 32), torch.zeros(1, 32), torch.zeros(1, 32)
     digits[:, DIGIT], from_digits[0, DIGIT], from_sums[0, HALF] = torch.eye(3), PLACE, PLACE
-    attend(model.blocks[0], 0, own, digits, HALF)
-    if where == "first":
+    attend(model.blocks[0], 0, own_keys, digits, HALF)
+    if decider == "first":
         attend(model.blocks[0], 1, right, from_digits, slice(17, 18))
     else:
-        for head in (0, 1) if where == "both" else (0,):
+        for head in (0, 1) if decider == "both" else (0,):
             attend(model.blocks[1], head, right, from_sums, slice(16 + head, 17 + head))
     return model
 
@@ -127,13 +130,13 @@ def planted(request):
 
 @pytest.mark.slow
 def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
-    where, frame = planted
+    decider, frame = planted
     assert (frame.right == 1).all()
     yes, no, only_up = (1.0, 1.0), (0.0, 0.0), (1.0, 0.0)
-    early = yes if where == "first" else no
+    early = yes if decider == "first" else no
     expected = {
         "blocks.0.attn.z:1": early,
-        "blocks.1.attn.z:0": {"first": no, "last": yes, "both": only_up}[where],
+        "blocks.1.attn.z:0": {"first": no, "last": yes, "both": only_up}[decider],
         "blocks.1.attn.skip": early,
         "blocks.1.mlp_out": yes,
     }
@@ -145,7 +148,7 @@ def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
     assert cell(frame, "blocks.0.attn.z:0", variable="digit_sum") == (1, 1)
     assert cell(frame, "blocks.1.attn_out", variable="digit_sum") == (0, 1)
     kind = typology.who_decides(frame.assign(run=0)).kind[0]
-    assert kind == {"first": "earlier", "last": "one head", "both": "heads together"}[where]
+    assert kind == {"first": "earlier", "last": "one head", "both": "heads together"}[decider]
 
 
 def test_elsewhere_counts_what_must_not_change():
@@ -167,13 +170,13 @@ def test_a_map_is_that_of_the_model_as_it_was_changed(change):
     layout, column = SMALL.layout, 1
     generator = torch.Generator().manual_seed(0)
     low, high = pairs = sample_pairs(Contrast("digit_sum", column), 200, generator, layout)
-    own = Cell("blocks.0.attn_out", layout.answer[column])
-    before = swap_cells(model, column, pairs, [own])
+    cell = Cell("blocks.0.attn_out", layout.answer[column])
+    before = swap_cells(model, column, pairs, [cell])
     CHANGES[change](model)
-    after = swap_cells(model, column, pairs, [own])
-    patch = Patch(names={own.component}, positions=(own.position,)).hook(model, tuple(high))
+    after = swap_cells(model, column, pairs, [cell])
+    patch = Patch(names={cell.component}, positions=(cell.position,)).hook(model, tuple(high))
     swapped, source = (
-        model(sums.encode(*numbers, layout), *hook)[:, own.position].argmax(-1)
+        model(sums.encode(*numbers, layout), *hook)[:, cell.position].argmax(-1)
         for numbers, hook in ((low, [patch]), (high, []))
     )
     assert after.accuracy[0] == pytest.approx((swapped == source).double().mean().item())
@@ -191,11 +194,11 @@ def test_only_pairs_that_the_model_gets_right_are_counted():
 
 
 def test_the_full_adder_explains_a_network_made_by_hand():
-    for where, carry in (("last", 1), ("first", 0)):
-        rows = typology.abstraction(hand_made(where), 0, "digits and answer", 60)
+    for decider, carry in (("last", 1), ("first", 0)):
+        rows = typology.abstraction(hand_made(decider), 0, "digits and answer", 60)
         accuracy = rows.set_index("variable").accuracy
         assert accuracy["carry_in"] == carry
-        if where == "last":
+        if decider == "last":
             assert accuracy["digit_sum"] == accuracy["all"] == 1
         else:
             assert accuracy["all"] < 1
@@ -247,6 +250,7 @@ def in_order(maps):
     return columns.sort_values([*CELL, "pairs"]).reset_index(drop=True)
 
 
+@pytest.mark.slow
 def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     class Loaded:
         def models(self):
@@ -300,8 +304,9 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
     )
 
 
+@pytest.mark.slow
 def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
-    """Nothing is computed for fewer pairs, nor without a run that is stored; nor are such maps saved."""
+    """Maps of fewer pairs, or without a run that is stored, are neither computed nor saved."""
     name = "n2_s0.3_w0.2"
     cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(control=False, right=1.0)
     cells["sha256"] = "a" * 64
@@ -331,21 +336,21 @@ def test_a_group_that_cannot_be_swapped_is_refused(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["ours", "author"])
 def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
-    """The mean over answer digits and both directions; the first part that moves the digit in 0.8 of the pairs."""
+    """The mean over digits and directions; the first part that moves the digit in 0.8 of pairs."""
     paths = sorted((ROOT / "data/results/interchange" / source).glob("*.csv.gz"))
     assert len(paths) >= 7
     for path in paths:
         name = path.name.removesuffix(".csv.gz")
         cells = interchange_maps.load(source, name)
-        found = typology.who_decides(cells)
+        decided = typology.who_decides(cells)
         config = find(name).config
         last = f"blocks.{config.layers - 1}.attn"
         predicted_at = {f"pos{p + config.causal}": f"pos{p}" for p in config.layout.answer}
-        own = cells[
+        column_cells = cells[
             (cells.variable == "carry_in") & (cells.position == cells.reads.map(predicted_at))
         ]
-        own = own[own.direction == "both"]
-        for run, of_run in own[own.component.str.startswith(last)].groupby("run"):
+        column_cells = column_cells[column_cells.direction == "both"]
+        for run, of_run in column_cells[column_cells.component.str.startswith(last)].groupby("run"):
             mean = of_run.groupby("component").accuracy.mean()
             best = max(x for name, x in mean.items() if ".z:" in name)
             tests = {
@@ -354,7 +359,7 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
                 "earlier": mean[f"{last}.skip"],
             }
             kinds = [name for name, share in tests.items() if share >= 0.8]
-            assert found.kind[run] == (kinds or ["split"])[0], (name, run)
+            assert decided.kind[run] == (kinds or ["split"])[0], (name, run)
 
 
 TINY = "n2_s0.3_w0.2_dff4_h1_d8"
@@ -370,7 +375,7 @@ def small_run(path, run, seed):
 
 
 def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatch):
-    """The sha256 is of the values; a run that was trained again is noticed, and it alone measured."""
+    """A run that was trained again is noticed by its sha256, and it alone is measured."""
     monkeypatch.setattr(interchange_maps, "PAIRS_OF_OTHERS", 10)
     paths = {run: runs.run_path(data / "runs", TINY, "quick", run) for run in (0, 1)}
     for run, path in paths.items():

@@ -62,18 +62,21 @@ def test_attention_ahead_by_hand():
         pattern = torch.rand(
             2, layout.length, layout.length, generator=torch.Generator().manual_seed(0)
         )
-        found = lengths.ahead(pattern, layout)
-        assert found[:, 3].isnan().all()
+        attention_ahead = lengths.ahead(pattern, layout)
+        assert attention_ahead[:, 3].isnan().all()
         for column in range(3):
             rows = [5 + column] if causal else [column, 5 + column]
-            wanted = sum(
+            expected = sum(
                 pattern[:, row, column + 1] + pattern[:, row, 5 + column + 1] for row in rows
             ) / len(rows)
-            torch.testing.assert_close(found[:, column], wanted)
+            torch.testing.assert_close(attention_ahead[:, column], expected)
 
 
 def test_the_two_kinds_of_staircase_by_hand():
-    """The digits' staircase is planted in head 0:1, that of the answer rows in 0:0 and, but for position 0, in 1:1."""
+    """The digits' staircase is planted in head 0:1.
+
+    That of the answer rows is in 0:0 and, but for position 0, in 1:1.
+    """
     layout = Layout(4)
     pattern = torch.zeros(2, 2, layout.length, layout.length)
     digits, rows = pattern.clone(), pattern.clone()
@@ -89,40 +92,68 @@ def test_the_two_kinds_of_staircase_by_hand():
         (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
     ):
         both = heads.partner_mass(planted[:-1], layout).unflatten(-1, (2, -1))
-        steps, own = both.mean(-2), heads.column_mass(planted, layout)
+        steps, own_column = both.mean(-2), heads.column_mass(planted, layout)
         kinds = lengths.Heads(
-            steps, torch.zeros(1, 2, 4), own, torch.zeros(2, 2, 4), 0, 1.0, 1.0
+            steps, torch.zeros(1, 2, 4), own_column, torch.zeros(2, 2, 4), 0, 1.0, 1.0
         ).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
+
+
+def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
+    """Head 0:1 looks ahead at the digits, 1:0 at the answer rows; the last column has none."""
+    layout = tiny.config.layout
+    pattern = torch.zeros(2, 2, layout.length, layout.length)
+    for column in range(layout.width - 1):
+        keys = [column + 1, layout.width + 1 + column + 1]
+        for row in (column, layout.width + 1 + column):
+            pattern[0, 1, row, keys] = 0.4
+        pattern[1, 0, layout.answer[column], keys] = 0.3
+        pattern[1, 1, layout.answer[column], keys] = 0.1
+    monkeypatch.setattr(heads, "mean_attention", lambda model: pattern)
+    measured = lengths.previous_sums(tiny)
+    assert measured == pytest.approx(
+        {
+            "value": 0.6,
+            "layer_0": 0.8,
+            "layer_0_exceeds_last_by": 0.2,
+            "uniform": 2 / layout.length,
+        }
+    )
+    pattern[0] = 0
+    pattern[0, 0, layout.answer[0], 1] = 0.5  # at one answer row
+    measured = lengths.previous_sums(tiny)
+    assert measured["layer_0"] == pytest.approx(0.5 / (layout.width - 1))
+    assert measured["layer_0_exceeds_last_by"] == pytest.approx(-0.6)
 
 
 # ---------------------------------------------------------------- forgetting
 
 
 def history(**curves: list[list[float]]) -> dict[str, np.ndarray]:
-    found = {name: np.array(values, dtype=float) for name, values in curves.items()}
-    n_runs, n_epochs = found["long_whole"].shape
-    return found | {"runs": np.arange(n_runs), "epochs": np.arange(1, n_epochs + 1)}
+    histories = {name: np.array(values, dtype=float) for name, values in curves.items()}
+    n_runs, n_epochs = histories["long_whole"].shape
+    return histories | {"runs": np.arange(n_runs), "epochs": np.arange(1, n_epochs + 1)}
 
 
 def test_forgetting_on_planted_curves():
     falls = [[0.2, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [0.4, 0.4, 1.0]]
     keeps = [[0.1, 0.1, 0.1], [0.5, 0.5, 1.0], [0.9, 0.9, 1.0], [0.9, 0.95, 1.0]]
-    found = lengths.forgetting(
+    forgetting = lengths.forgetting(
         history(
             long_whole=[[0.1, 0.8, 0.5, 0.4], [0.0, 0.5, 0.9, 0.6]], long_accuracy=[falls, keeps]
         )
     )
-    assert found.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
-    assert (found.goes[0][:2], found["first"][0]) == ((4, 3), (1,))
-    assert (found.peak[1], found["first"][1]) == (3, ())
+    assert forgetting.loc[0, ["epochs", "peak", "best", "last"]].tolist() == [4, 2, 0.8, 0.4]
+    assert (forgetting.goes[0][:2], forgetting["first"][0]) == ((4, 3), (1,))
+    assert (forgetting.peak[1], forgetting["first"][1]) == (3, ())
     below, above = [[[1.0, 1.0, 1.0]] + [[share, 1.0, 1.0]] * 3 for share in (0.89, 0.91)]
     half = [[0.5] * 4] * 2
     two = lengths.forgetting(history(long_whole=half, long_accuracy=[below, above]))
     assert two["first"].tolist() == [(0,), ()]  # nine tenths of the best are kept
-    assert lengths.forgets(found).tolist() == [True, False]
-    ends = found.assign(peak=[3, 4], best=0.8, last=0.39)  # the second one has its peak at the end
+    assert lengths.forgets(forgetting).tolist() == [True, False]
+    # The second run has its peak at the end.
+    ends = forgetting.assign(peak=[3, 4], best=0.8, last=0.39)
     assert lengths.forgets(ends).tolist() == [True, False]
     assert lengths.forgets(ends.assign(last=0.41)).tolist() == [False, False]
     with pytest.raises(BadInput, match="have no longer sums: expected those of a padded group"):
@@ -134,14 +165,14 @@ def test_forgetting_on_planted_curves():
 
 def test_cells_by_arrival_by_hand():
     accuracy = torch.arange(15.0).reshape(5, 3)
-    found = lengths.means_by_carry_in(ClassAccuracies(accuracy, -accuracy, 0.0))
+    means = lengths.means_by_carry_in(ClassAccuracies(accuracy, -accuracy, 0.0))
     # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.;
     # never at 2
     torch.testing.assert_close(
-        found[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True
+        means[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True
     )
     torch.testing.assert_close(
-        found[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5])
+        means[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5])
     )
 
 
@@ -159,11 +190,11 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
         Ablation(mlps={0}): cells(0, 1, 1),
         Ablation(mlps={1}): cells(0.6, 0.75, 0.5),
     }
-    found = lengths.part_costs(lost, 3)
-    assert found["head"] == heads[1]
+    costs = lengths.part_costs(lost, 3)
+    assert costs["head"] == heads[1]
     parts = ("carried", "corrected", "trained", "spared")
-    assert [found[name] for name in parts] == pytest.approx((0.8, 0.4, 0.5, 0.25))
-    assert found.keys() == {"head", *parts}
+    assert [costs[name] for name in parts] == pytest.approx((0.8, 0.4, 0.5, 0.25))
+    assert costs.keys() == {"head", *parts}
 
 
 def test_criteria_of_parts_on_either_side():
@@ -178,34 +209,34 @@ def test_criteria_of_parts_on_either_side():
 
 def test_accuracy_counts_every_position(tiny):
     wide = lengths.widened(tiny, 5)
-    whole, each = lengths.accuracy_at_length(wide, 2)
+    whole, by_position = lengths.accuracy_at_length(wide, 2)
     a, b = lengths.random_sums(2)
     logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
     hit = logits.argmax(-1) == sums.digits(a + b, 5)
     assert whole == pytest.approx(hit.all(1).double().mean().item())
-    torch.testing.assert_close(each, hit.double().mean(0))
+    torch.testing.assert_close(by_position, hit.double().mean(0))
 
 
 def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):
     a, b = measure.sample(60, 3, seed=0)
-    found = neurons.singular_axes(tiny, a, b)
-    points, more = found.points.numpy(), found.more.numpy()
+    axes = neurons.singular_axes(tiny, a, b)
+    points, more = axes.points.numpy(), axes.more.numpy()
     best = max(
         abs(np.corrcoef(points @ [np.cos(t), np.sin(t)], more)[0, 1])
         for t in np.linspace(0, np.pi, 2000)
     )
-    assert found.correlations[0] <= found.plane == pytest.approx(best, abs=1e-4)
+    assert axes.correlations[0] <= axes.plane == pytest.approx(best, abs=1e-4)
 
 
 def test_moved_by_hand(tiny):
     after = copy.deepcopy(tiny)
     after.embed.weight.mul_(2)
-    found = lengths.moved(tiny, after)
+    changes = lengths.moved(tiny, after)
     size = {name: float(p.double().square().sum()) for name, p in tiny.named_parameters()}
     total, embed = sum(size.values()), size["embed.weight"]
-    assert found.sum().tolist() == pytest.approx([total, total + 3 * embed, embed])
-    assert found.step["embed.weight"] == found.before["embed.weight"] == pytest.approx(embed)
-    assert not found.step.drop("embed.weight").any()
+    assert changes.sum().tolist() == pytest.approx([total, total + 3 * embed, embed])
+    assert changes.step["embed.weight"] == changes.before["embed.weight"] == pytest.approx(embed)
+    assert not changes.step.drop("embed.weight").any()
 
 
 class Tenfold(runs.StoredWeights):
@@ -220,23 +251,23 @@ class Tenfold(runs.StoredWeights):
 
 def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(tiny):
     def stack(numbers: tuple[int, ...], factor: float) -> runs.Runs:
-        """Run r has all its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
+        """Run r has its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
         scale = factor * (torch.tensor(numbers) + 1)
         state = tiny.state_dict()
         weights = {
             run: {key: x * p for key, p in state.items()}
             for run, x in zip(numbers, scale, strict=True)
         }
-        stored = {run: Tenfold(own) for run, own in weights.items()}
+        stored = {run: Tenfold(weights_of_run) for run, weights_of_run in weights.items()}
         return runs.Runs("g", "ours", TINY, numbers, weights, {"epochs": 60}, (500,), stored)
 
     def ratio(pair: tuple[Transformer, Transformer]) -> float:
         return float(pair[0].embed.weight[0, 0] / pair[1].embed.weight[0, 0])
 
-    found = lengths.finetuned_pairs(stack((0, 1), 3), stack((1,), 1), 500)
-    assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 30})
-    found = lengths.finetuned_pairs(stack((0,), 3), stack((1,), 1), 500)
-    assert {run: ratio(pair) for run, pair in found.items()} == pytest.approx({1: 15})
+    pairs = lengths.finetuned_pairs(stack((0, 1), 3), stack((1,), 1), 500)
+    assert {run: ratio(pair) for run, pair in pairs.items()} == pytest.approx({1: 30})
+    pairs = lengths.finetuned_pairs(stack((0,), 3), stack((1,), 1), 500)
+    assert {run: ratio(pair) for run, pair in pairs.items()} == pytest.approx({1: 15})
 
 
 # ---------------------------------------------------------------- the ledger
@@ -244,7 +275,7 @@ def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(
 
 @pytest.fixture
 def planted(data, monkeypatch):
-    """Small random runs of the padded groups, by any recipe, with learning curves that are planted."""
+    """Small random runs of the padded groups, by any recipe, with planted learning curves."""
 
     def plant(recipe: str, whole: dict[str, list[float]]) -> Evidence:
         for name in (PAD6, PRIMED, FINETUNED):
@@ -265,11 +296,11 @@ def shows(rows: pd.DataFrame) -> list[bool]:
 
 
 def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):
-    found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
-    assert shows(found) == [True, True]
-    assert found.value["unprimed", 0] == pytest.approx(0.25)
-    found = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
-    assert shows(found) == [False, False]
+    measurement = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
+    assert shows(measurement) == [True, True]
+    assert measurement.value["unprimed", 0] == pytest.approx(0.25)
+    measurement = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
+    assert shows(measurement) == [False, False]
 
 
 def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
@@ -292,9 +323,10 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "epochs", "own"), [("quick", 60, [12, 24, 60]), ("paper", 2500, [500, 1000, 2500])]
+    ("recipe", "epochs", "expected"),
+    [("quick", 60, [12, 24, 60]), ("paper", 2500, [500, 1000, 2500])],
 )
-def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(recipe, epochs, own):
+def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(recipe, epochs, expected):
     group, record = GROUPS[PAD6], {"recipe": recipe, "epochs": epochs}
     loaded = runs.Runs(PAD6, "ours", group.config, (0,), {0: {}}, record, group.snapshots)
-    assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == own
+    assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == expected

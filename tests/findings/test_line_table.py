@@ -122,6 +122,11 @@ def test_runs_of_a_group_are_counted_and_get_the_ledgers_word():
     assert not line_table.decided(table, control=0.05).on_line.any()
 
 
+def test_the_lowest_accuracy_may_be_of_either_direction():
+    table = line_table.decided(table_of(run1={"down": 0.3}, run2={"up": 0.2}))
+    assert line_table.by_run(table).lowest.tolist() == [0.96, 0.3, 0.2]
+
+
 @pytest.mark.parametrize(
     ("count", "n_runs", "word"),
     [(6, 6, "in all"), (4, 6, "mostly"), (3, 6, "mixed"), (2, 6, "not"), (2, 2, "too few runs")],
@@ -235,7 +240,7 @@ def test_donors_are_the_runs_that_follow(monkeypatch):
     monkeypatch.setattr(
         carry_line,
         "transfer",
-        lambda model, fitted, of, line: carry_line.Transfer(of, 1.0, 1.0, 1.0),
+        lambda model, fitted, donor, line: carry_line.Transfer(donor, 1.0, 1.0, 1.0),
     )
     expected = {8: ["10", "14", "0", "2"], 0: ["2", "4", "6", "8", "10"], 12: []}
     for run, donors in expected.items():

@@ -1,4 +1,4 @@
-"""Neurons of the last MLP: activity and boards against brute force, the carry axis on planted weights."""
+"""Neurons of the last MLP: activity and boards by brute force, the carry axis planted."""
 
 import math
 
@@ -16,7 +16,7 @@ from tests.conftest import random_model
 
 def test_activity_by_brute_force(noisy):
     a, b = sums.all_sums(2)
-    found = neurons.singular_axes(noisy, a, b)
+    axes = neurons.singular_axes(noisy, a, b)
     active = measure.activations(noisy, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
     carry = (a % 10 + b % 10 >= 10).tolist()
     for task in (0, 1):
@@ -24,11 +24,11 @@ def test_activity_by_brute_force(noisy):
         for i, position in enumerate(noisy.config.layout.answer):
             for neuron in range(12):
                 often = sum(bool(active[row, position, neuron] > 0) for row in rows) / len(rows)
-                assert found.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
+                assert axes.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
     tens, units = noisy.config.layout.answer
     with_one = active[torch.tensor(carry), tens]
     without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
-    torch.testing.assert_close(found.more, with_one.mean(0) - without.mean(0))
+    torch.testing.assert_close(axes.more, with_one.mean(0) - without.mean(0))
 
 
 def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
@@ -41,12 +41,12 @@ def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
     stream = torch.nn.functional.one_hot(carries.classify(a, b), 16).float()
     last_layer.append(stream[:, None].expand(-1, 3, -1))
     task = carries.classify(a, b)
-    (chosen,) = survey.carry_neurons(last_layer, task, [torch.arange(len(a))])
-    assert chosen.tolist() == [False, *[True] * 4, False]
+    (carry_neurons,) = survey.carry_neurons(last_layer, task, [torch.arange(len(a))])
+    assert carry_neurons.tolist() == [False, *[True] * 4, False]
 
 
 def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
-    """Input weights of the last MLP along one direction: neuron i looks for it `towards[i]` strongly."""
+    """Input weights of the last MLP along one direction, in neuron i of strength `towards[i]`."""
     a, b = sums.all_sums(2)
     up, name = noisy.blocks[1].up, "blocks.1.resid_mid"
     x = noisy.blocks[1].norm(
@@ -61,12 +61,10 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
     up.bias.fill_(3.0)  # all active: the mean activation is linear in the weights
     for sign in (1, -1):
         up.weight.mul_(sign)
-        found = neurons.singular_axes(noisy, a, b)
-        assert found.correlations[0] > 0.95
-        assert (
-            torch.corrcoef(torch.stack([found.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
-        )
-        assert found.share[0] > 0.9
+        axes = neurons.singular_axes(noisy, a, b)
+        assert axes.correlations[0] > 0.95
+        assert torch.corrcoef(torch.stack([axes.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
+        assert axes.share[0] > 0.9
     # a stronger second direction, across the first, that separates neurons 0, 2, 4, … from 1, 3, 5,
     # …
     up.weight.add_(
@@ -129,12 +127,12 @@ def test_the_checkerboard_is_the_mean_gap_over_outcomes(monkeypatch):
     monkeypatch.setattr(neurons, "OUTCOMES", (74, 574))
     parts = Ablation(), Ablation(neurons={(1, i) for i in range(4)})
     before, after = (neurons.checkerboard_gap(model, ablation) for ablation in parts)
-    for found, ablation in zip((before, after), parts, strict=True):
+    for checkerboard, ablation in zip((before, after), parts, strict=True):
         both = [neurons.boards(model, *sums.equal_sums(o), ablation) for o in (74, 574)]
         gaps = [
             neurons.gap(*board) for of_outcome in both for board in zip(*of_outcome, strict=True)
         ]
-        known = [gap for gap in gaps if not math.isnan(gap)]
-        assert len(known) == 3  # no one ever arrives at the hundreds of 74
-        assert found == pytest.approx(sum(known) / 3)
+        finite_gaps = [gap for gap in gaps if not math.isnan(gap)]
+        assert len(finite_gaps) == 3  # no one ever arrives at the hundreds of 74
+        assert checkerboard == pytest.approx(sum(finite_gaps) / 3)
     assert before != after

@@ -1,7 +1,8 @@
-"""Findings on planted surveys, streams and attention: the value of each run, and whether it shows what is claimed."""
+"""Findings on planted surveys, streams and attention: each run's value, and if it shows it."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,11 @@ MLP = Ablation(mlps={1})
 def cells(
     carry: float, right: float, off: float | None = None, whole: float = 0.0, n_digits: int = 3
 ) -> ClassAccuracies:
-    """So many digits right where a one arrives, the rest one too small; elsewhere so many right, so many one off."""
+    """Accuracies with so many digits correct with a carry-in (`carry`) and without (`right`).
+
+    All others with a carry-in are one too small. Without one, a share of `off` is one too large,
+    or all others.
+    """
     carry_in = carries.carry_in(n_digits)
     off = 1 - right if off is None else off
     accuracy, corrected = (
@@ -46,9 +51,9 @@ def covering_heads(cells: Mapping[Ablation, ClassAccuracies]) -> Survey:
 
 @pytest.fixture
 def surveyed(monkeypatch) -> Plant:
-    def plant(group: str, *found: Survey) -> Evidence:
+    def plant(group: str, *surveys: Survey) -> Evidence:
         monkeypatch.setattr(
-            Evidence, "surveys", lambda self, name: {group: dict(enumerate(found))}[name]
+            Evidence, "surveys", lambda self, name: {group: dict(enumerate(surveys))}[name]
         )
         return Evidence("ours")
 
@@ -59,16 +64,16 @@ def measured(name: str, evidence: Evidence) -> Measurement:
     return registry.entry(f"finding/{name}").measure(evidence)
 
 
-def values(found: Measurement) -> list[float]:
-    return list(found.runs.values())
+def values(measurement: Measurement) -> list[float]:
+    return list(measurement.runs.values())
 
 
-def shown(found: Measurement) -> list[bool]:
-    return list(found.shows.values())
+def shown(measurement: Measurement) -> list[bool]:
+    return list(measurement.shows.values())
 
 
-def judged(found: Measurement) -> tuple[list[float], list[bool]]:
-    return values(found), shown(found)
+def judged(measurement: Measurement) -> tuple[list[float], list[bool]]:
+    return values(measurement), shown(measurement)
 
 
 # ---------------------------------------------------------------- surveys
@@ -82,8 +87,11 @@ def test_a_decision_head_costs_more_than_the_other_and_only_adds(surveyed):
         covering_heads({ONE: idle, OTHER: x}) for x in (enough, too_little, wrong, otherwise_wrong)
     )
     evidence = surveyed(MAIN, *runs)
-    found = measured("decision_head", evidence)
-    assert judged(found) == (pytest.approx([0.11, 0.09, 0.65, 0.65]), [True, False, True, True])
+    measurement = measured("decision_head", evidence)
+    assert judged(measurement) == (
+        pytest.approx([0.11, 0.09, 0.65, 0.65]),
+        [True, False, True, True],
+    )
     assert shown(measured("decision_head_carries", evidence)) == [True, True, False, True]
     assert shown(measured("decision_head_adds", evidence)) == [True, True, True, False]
 
@@ -117,24 +125,30 @@ def test_without_head_and_mlp_digits_without_a_carry_in_are_right_again(surveyed
                 }
             )
         )
-    found = measured("joint_ablation", surveyed(MAIN, *runs))
-    assert judged(found) == (pytest.approx([0.92, 0.88]), [True, False])
-    assert found.fields[0]["without_the_head_alone"] == pytest.approx(0.4)
+    measurement = measured("joint_ablation", surveyed(MAIN, *runs))
+    assert judged(measurement) == (pytest.approx([0.92, 0.88]), [True, False])
+    assert measurement.fields[0]["without_the_head_alone"] == pytest.approx(0.4)
     assert heads.with_final_mlp(ONE) == Ablation(heads={(1, 0)}, mlps={1})
 
 
 def test_a_dissection_is_compared_with_random_neurons(surveyed):
     keeps, loses = cells(0.7, 1.0), cells(0.3, 1.0)
     runs = []
-    for chosen, random in ((loses, [keeps, keeps]), (keeps, [keeps]), (loses, [keeps, loses])):
-        draws = tuple(Dissected(8, table) for table in random)
-        runs.append(Survey({MLP: loses}, Dissected(8, chosen), random_samples=draws))
+    for without_carry_neurons, random in (
+        (loses, [keeps, keeps]),
+        (keeps, [keeps]),
+        (loses, [keeps, loses]),
+    ):
+        samples = tuple(Dissected(8, table) for table in random)
+        runs.append(
+            Survey({MLP: loses}, Dissected(8, without_carry_neurons), random_samples=samples)
+        )
     for group, name in (
         (MAIN, "beyond/dissection_control"),
         (base.DFF512, "beyond/dissection_control_dff512"),
     ):
-        found = registry.entry(name).measure(surveyed(group, *runs))
-        assert judged(found) == (pytest.approx([0.4, 0, 0], abs=1e-6), [True, False, False])
+        measurement = registry.entry(name).measure(surveyed(group, *runs))
+        assert judged(measurement) == (pytest.approx([0.4, 0, 0], abs=1e-6), [True, False, False])
 
 
 def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
@@ -143,34 +157,41 @@ def test_four_digits_need_the_final_mlp_and_a_decision_head(surveyed):
     )
     carries, spared = cells(0.0, 1.0, n_digits=4), cells(1.0, 0.0, n_digits=4)
     runs = ((carries, idle), (spared, idle), (carries, decides))
-    surveys = (covering_heads({MLP: mlp, ONE: decides, OTHER: other}) for mlp, other in runs)
-    found = measured("four_digits", surveyed(DIGITS4, *surveys))
-    assert judged(found) == (pytest.approx([1, -1, 1]), [True, False, False])
+    surveys = (
+        covering_heads({MLP: mlp, ONE: decides, OTHER: other_head}) for mlp, other_head in runs
+    )
+    measurement = measured("four_digits", surveyed(DIGITS4, *surveys))
+    assert judged(measurement) == (pytest.approx([1, -1, 1]), [True, False, False])
 
 
 def test_the_final_mlp_carries_where_without_it_nothing_does(surveyed):
     without = cells(0.0, 1.0), cells(1.0, 0.0), cells(0.0, 0.5)
-    found = measured("final_mlp_carries", surveyed(MAIN, *(Survey({MLP: x}) for x in without)))
-    assert values(found)[:2] == pytest.approx([1, -1])
-    assert 0 < values(found)[2] < 0.9
-    assert shown(found) == [True, False, False]
+    measurement = measured(
+        "final_mlp_carries", surveyed(MAIN, *(Survey({MLP: x}) for x in without))
+    )
+    assert values(measurement)[:2] == pytest.approx([1, -1])
+    assert 0 < values(measurement)[2] < 0.9
+    assert shown(measurement) == [True, False, False]
 
 
 def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     missed, whole = cells(0.0, 0.89), cells(0.0, 0.91)
     one_cell_kept = cells(0.2, 0.91)
     one_cell_kept.accuracy[1, 0] = 0.92  # C@1 at 7, more than what is left without a carry-in
-    carry, kept, uneven, harmful = (
+    carry, keeps, uneven, harmful = (
         Dissected(650, table)
         for table in (cells(0.89, 0.91), cells(0.905, 0.91), one_cell_kept, cells(0.1, 0.89))
     )
-    runs = ((missed, carry), (whole, kept), (missed, uneven), (missed, harmful))
+    runs = ((missed, carry), (whole, keeps), (missed, uneven), (missed, harmful))
     surveys = [Survey({MLP: mlp}, dissected) for mlp, dissected in runs]
-    found = measured("wide_mlp", surveyed(DFF1024, *surveys))
-    assert judged(found) == (pytest.approx([0.89, 0.91, 0.89, 0.89]), [True, False, True, True])
-    found = measured("wide_mlp_neurons", surveyed(DFF1024, *surveys))
-    assert shown(found) == [True, False, False, False]
-    assert values(found)[:2] == pytest.approx([0.89, 0.905])
+    measurement = measured("wide_mlp", surveyed(DFF1024, *surveys))
+    assert judged(measurement) == (
+        pytest.approx([0.89, 0.91, 0.89, 0.89]),
+        [True, False, True, True],
+    )
+    measurement = measured("wide_mlp_neurons", surveyed(DFF1024, *surveys))
+    assert shown(measurement) == [True, False, False, False]
+    assert values(measurement)[:2] == pytest.approx([0.89, 0.905])
 
 
 def test_a_full_ablation_works_where_only_carries_are_lost():
@@ -180,32 +201,32 @@ def test_a_full_ablation_works_where_only_carries_are_lost():
 
 
 def test_with_three_layers_carries_are_lost_but_for_the_exception_of_the_paper(surveyed):
-    lost, kept = cells(0.2, 0.9), cells(0.51, 0.9)
-    excepted, other = cells(0.2, 0.9), cells(0.2, 0.9)
+    lost, keeps = cells(0.2, 0.9), cells(0.51, 0.9)
+    excepted, other_class = cells(0.2, 0.9), cells(0.2, 0.9)
     excepted.accuracy[4, 1] = 0.99  # C all con. at 8
-    other.accuracy[3, 1] = 0.99  # C all at 8
-    runs = [Survey({Ablation(mlps={2}): table}) for table in (lost, excepted, kept, other)]
-    found = measured("three_layers", surveyed(N3, *runs))
-    assert shown(found) == [True, True, False, False]
-    assert found.fields[1]["C_all_con_at_8"] == pytest.approx(0.99)
+    other_class.accuracy[3, 1] = 0.99  # C all at 8
+    runs = [Survey({Ablation(mlps={2}): table}) for table in (lost, excepted, keeps, other_class)]
+    measurement = measured("three_layers", surveyed(N3, *runs))
+    assert shown(measurement) == [True, True, False, False]
+    assert measurement.fields[1]["C_all_con_at_8"] == pytest.approx(0.99)
 
 
 def test_of_three_layers_no_single_head_matters(surveyed):
-    every = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
+    heads = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
 
     def survey(costs: list[float]) -> Survey:
         without = {
-            head: cells(1.0, 1.0, whole=1.0 - cost) for head, cost in zip(every, costs, strict=True)
+            head: cells(1.0, 1.0, whole=1.0 - cost) for head, cost in zip(heads, costs, strict=True)
         }
         return Survey({INTACT: cells(1.0, 1.0, whole=1.0), **without})
 
     runs = ([0, 0.09, 0, 0], [0.11, 0, 0, 0], [0, 0, 0, 0.11])
-    found = measured("three_layers_heads", surveyed(N3, *(survey(costs) for costs in runs)))
-    assert judged(found) == (pytest.approx([0.09, 0.11, 0.11]), [True, False, False])
+    measurement = measured("three_layers_heads", surveyed(N3, *(survey(costs) for costs in runs)))
+    assert judged(measurement) == (pytest.approx([0.09, 0.11, 0.11]), [True, False, False])
 
 
 def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
-    """App. C: without layer 1's attention and a head of layer 2 a one is always added, whichever head it is."""
+    """Without layer 1's attention and a head of layer 2 a carry is always added (App. C)."""
     idle, shows = cells(1.0, 0.99, 0.01, whole=0.97), cells(1.0, 0.4, 0.6, whole=0.3)
     wrong_carry, otherwise_wrong = cells(0.9, 0.4, 0.6, whole=0.3), cells(1.0, 0.4, 0.5, whole=0.3)
     pairs = [
@@ -215,13 +236,13 @@ def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
         (wrong_carry, idle),
         (idle, otherwise_wrong),
     ]
-    known = [
+    costs = [
         dict(zip(heads.LAYER_1_AND_A_LAST_HEAD, both, strict=True))
         | {INTACT: cells(1.0, 1.0, whole=1.0)}
         for both in pairs
     ]
-    found = measured("three_layers_pairs", surveyed(N3, *map(Survey, known)))
-    assert judged(found) == (
+    measurement = measured("three_layers_pairs", surveyed(N3, *map(Survey, costs)))
+    assert judged(measurement) == (
         pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7]),
         [True, True, False, False, False],
     )
@@ -229,9 +250,9 @@ def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
 
 def test_a_decoder_cannot_carry_without_its_final_mlp(surveyed):
     cannot, can = (Survey({MLP: cells(carry, 1.0)}) for carry in (0.0, 0.9))
-    found = measured("decoder_mlp", surveyed(DECODER, cannot, can))
-    assert shown(found) == [True, False]
-    assert values(found)[0] == pytest.approx(1)
+    measurement = measured("decoder_mlp", surveyed(DECODER, cannot, can))
+    assert shown(measurement) == [True, False]
+    assert values(measurement)[0] == pytest.approx(1)
 
 
 def test_a_decoder_adds_carries_without_its_decision_head(surveyed):
@@ -240,9 +261,9 @@ def test_a_decoder_adds_carries_without_its_decision_head(surveyed):
     forgets, otherwise_wrong = cells(0.9, 0.3, 0.7, whole=0.2), cells(1.0, 0.3, 0.6, whole=0.2)
     tables = (always, divided, forgets, otherwise_wrong)
     surveys = [covering_heads({ONE: table, OTHER: idle}) for table in tables]
-    found = measured("decoder", surveyed(DECODER, *surveys))
+    measurement = measured("decoder", surveyed(DECODER, *surveys))
     # The value is the share of digits that are one too large.
-    assert judged(found) == (pytest.approx([1, 0.7, 0.7, 0.6]), [True, True, False, False])
+    assert judged(measurement) == (pytest.approx([1, 0.7, 0.7, 0.6]), [True, True, False, False])
 
 
 # ---------------------------------------------------------------- attention
@@ -253,13 +274,15 @@ def models(monkeypatch) -> Callable[[str, int], list[Transformer]]:
     """So many random runs of a group, and few random sums."""
 
     def plant(group: str, count: int) -> list[Transformer]:
-        config = ModelConfig(layers=1 if group == N1 else 2, d_model=16, d_ff=8)
-        found = [Transformer(config).eval() for _ in range(count)]
+        config = replace(GROUPS[group].config, d_model=16, d_ff=8)
+        planted_models = [Transformer(config).eval() for _ in range(count)]
         monkeypatch.setattr(survey, "SAMPLE", 2_000)
         monkeypatch.setattr(
-            Evidence, "models", lambda self, name, epoch=None: {group: dict(enumerate(found))}[name]
+            Evidence,
+            "models",
+            lambda self, name, epoch=None: {group: dict(enumerate(planted_models))}[name],
         )
-        return found
+        return planted_models
 
     return plant
 
@@ -267,35 +290,119 @@ def models(monkeypatch) -> Callable[[str, int], list[Transformer]]:
 def looking(
     models: list[Transformer], patterns: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {id(model): pattern for model, pattern in zip(models, patterns, strict=True)}
-    monkeypatch.setattr(measure, "attention", lambda model, a, b: known[id(model)])
+    pattern_of = {id(model): pattern for model, pattern in zip(models, patterns, strict=True)}
+    monkeypatch.setattr(measure, "attention", lambda model, a, b: pattern_of[id(model)])
+
+
+def test_the_attention_of_each_head_by_hand():
+    layout = ModelConfig().layout
+    pattern = torch.rand(2, 2, 10, 10, generator=torch.Generator().manual_seed(0))
+    expected = {}
+    for head, of_head in enumerate(pattern[0]):
+        pairs = [(0, 4), (1, 5), (2, 6)]  # the digits of a column
+        both_ways = [of_head[pair] + of_head[pair[::-1]] for pair in pairs]
+        expected["partner", f"0:{head}"] = sum(both_ways).item() / 6
+    for name, columns in (("to the right", (1, 2)), ("own column", (0, 1))):
+        for head, of_head in enumerate(pattern[1]):
+            hundreds, tens = layout.answer[:2]
+            mass = of_head[hundreds, [columns[0], columns[0] + 4]].sum()
+            mass += of_head[tens, [columns[1], columns[1] + 4]].sum()
+            expected[name, f"1:{head}"] = mass.item() / 2
+    measured_means = heads.attention_of_heads(pattern, layout)
+    assert list(measured_means) == list(expected)
+    assert measured_means == pytest.approx(expected)
+
+
+def test_the_share_to_the_right_leaves_other_tokens_out():
+    layout = ModelConfig().layout
+    pattern = torch.zeros(2, 10, 10)
+    hundreds, tens = layout.answer[:2]
+    pattern[0, hundreds, [0, 4]] = torch.tensor([0.1, 0.2])  # its own column
+    pattern[0, hundreds, [1, 5]] = torch.tensor([0.3, 0.0])  # the column on its right
+    pattern[0, hundreds, [2, 3]] = 0.2
+    pattern[:, tens, 1] = 0.5
+    pattern[1, tens, 6] = 1.5
+    pattern[1, hundreds, 0] = 1.0
+    share = heads.share_to_the_right(pattern, layout)
+    torch.testing.assert_close(share, torch.tensor([[0.5, 0.0], [0.0, 0.75]]))
 
 
 def test_every_digit_needs_a_stair(models, monkeypatch):
     whole = torch.zeros(2, 2, 10, 10)
-    for head, (here, there) in enumerate([(range(3), range(4, 7)), (range(4, 7), range(3))]):
-        whole[0, head, list(here), list(there)] = 0.51
+    for head, (queries, keys) in enumerate([(range(3), range(4, 7)), (range(4, 7), range(3))]):
+        whole[0, head, list(queries), list(keys)] = 0.51
     broken = whole.clone()
     broken[0, 1, 5, 1] = 0.49
     looking(models(MAIN, 2), [whole, broken], monkeypatch)
-    found = measured("staircase", Evidence("ours"))
-    assert judged(found) == (pytest.approx([0.51, 0.49]), [True, False])
+    measurement = measured("staircase", Evidence("ours"))
+    assert judged(measurement) == (pytest.approx([0.51, 0.49]), [True, False])
 
 
 def test_the_decision_head_brings_the_previous_sum(models, monkeypatch):
-    def pattern(own: float, others: float) -> torch.Tensor:
+    def pattern(decision_mass: float, other_mass: float) -> torch.Tensor:
         """Heads 1 and 0 give so much to the digits one to the right."""
         attention = torch.zeros(2, 2, 10, 10)
         for position, keys in ((7, [1, 5]), (8, [2, 6])):
-            attention[1, 1, position, keys] = torch.tensor([0.75, 0.25]) * own
-            attention[1, 0, position, keys] = others / 2
+            attention[1, 1, position, keys] = torch.tensor([0.75, 0.25]) * decision_mass
+            attention[1, 0, position, keys] = other_mass / 2
         return attention
 
     three = [pattern(0.21, 0.1), pattern(0.19, 0.1), pattern(0.21, 0.22)]  # chance gives 2 of 10
     looking(models(MAIN, 3), three, monkeypatch)
     monkeypatch.setattr(measure, "decision_head", lambda model: 1)
-    found = measured("previous_sum", Evidence("ours"))
-    assert judged(found) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
+    measurement = measured("previous_sum", Evidence("ours"))
+    assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
+
+
+def test_the_other_head_attends_to_its_own_column(models, monkeypatch):
+    def pattern(own: float, decider: float) -> torch.Tensor:
+        """Head 0 and the decision head, 1, give so much to the digits of the own column."""
+        attention = torch.zeros(2, 2, 10, 10)
+        for column, row in enumerate(GROUPS[DECODER].config.layout.answer):
+            keys = [column, column + 4]
+            attention[1, 0, row, keys] = torch.tensor([0.75, 0.25]) * own
+            attention[1, 1, row, keys] = decider / 2
+        return attention
+
+    three = [pattern(0.21, 0.1), pattern(0.19, 0.1), pattern(0.21, 0.22)]  # chance gives 2 of 10
+    looking(models(DECODER, 3), three, monkeypatch)
+    monkeypatch.setattr(measure, "decision_head", lambda model: 1)
+    measurement = measured("decoder_current_sum", Evidence("ours"))
+    assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
+
+
+def test_heads_share_what_both_give(models, monkeypatch):
+    """Half of the rows are the same in both heads, the others have nothing in common."""
+    length = GROUPS[DIGITS4].config.layout.length
+    rows = torch.arange(length)
+    first = torch.zeros(2, 2, length, length)
+    first[:, :, rows, 0] = 1.0
+    alike = first.clone()
+    first[0, 1, rows[::2]] = torch.eye(length)[1]
+    looking(models(DIGITS4, 2), [first, alike], monkeypatch)
+    measurement = measured("four_digits_first_layer", Evidence("ours"))
+    n_same = len(rows[1::2])
+    assert judged(measurement) == (pytest.approx([n_same / length, 1.0]), [False, True])
+
+
+def test_each_class_is_asked_where_its_carries_come_from(models, monkeypatch):
+    """Class by class, the decision head looks to the right where there is a carry-in."""
+    layout = GROUPS[DIGITS4].config.layout
+    carry_in = carries.carry_in(4)
+
+    def attention(model: Transformer, classes: Any, n_examples: int, seed: int) -> torch.Tensor:
+        by_class = torch.zeros(len(classes), 2, 2, layout.length, layout.length)
+        for task, pos in carry_in.nonzero().tolist():
+            by_class[task, 1, 0, layout.answer[pos], [pos + 1, pos + 6]] = 0.3
+        if model is weak:
+            by_class[-1, 1, 0, layout.answer[0], 1] = 0.1
+        return by_class
+
+    _, weak = models(DIGITS4, 2)
+    monkeypatch.setattr(measure, "class_attention", attention)
+    monkeypatch.setattr(measure, "decision_head", lambda model: 0)
+    measurement = measured("four_digits_by_class", Evidence("ours"))
+    assert judged(measurement) == (pytest.approx([0.6, 0.4]), [True, False])
 
 
 # ---------------------------------------------------------------- the residual stream
@@ -306,18 +413,20 @@ def streaming(
     models: list[Transformer],
     plant: Callable[[int, str, Ablation, torch.Tensor, torch.Tensor], Mapping[int, torch.Tensor]],
 ) -> None:
-    """Noise, and on it at each position what `plant(run, site, ablation, a, b)` says, along the first coordinates."""
+    """Noise, plus `plant(run, site, ablation, a, b)` along each position's first coordinates."""
     number = {id(model): run for run, model in enumerate(models)}
 
     def streams(
         model: Transformer, a: Any, b: Any, names: Any, ablation: Ablation = INTACT
     ) -> dict[str, torch.Tensor]:
-        found = {}
+        measurement = {}
         for name in names:
-            found[name] = torch.randn(len(a), 10, 16, generator=torch.Generator().manual_seed(0))
+            measurement[name] = torch.randn(
+                len(a), 10, 16, generator=torch.Generator().manual_seed(0)
+            )
             for position, values in plant(number[id(model)], name, ablation, a, b).items():
-                found[name][:, position, : values.shape[1]] += values
-        return found
+                measurement[name][:, position, : values.shape[1]] += values
+        return measurement
 
     monkeypatch.setattr(measure, "activations", streams)
 
@@ -342,13 +451,13 @@ def test_tens_and_carries_are_told_by_the_leading_axis(models, monkeypatch):
         return at_answer(12 * arriving(a, b)) if run else {7: 12 * arriving(a, b)[:, :1]}
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    for found, expected in (
+    for measurement, expected in (
         (measured("layer0_tens", Evidence("ours")), [True, False]),
         (measured("layer1_carry_at_8", Evidence("ours")), [False, True]),
     ):
-        assert shown(found) == expected
-        assert [x > 0.99 for x in values(found)] == expected
-        assert all(0.5 <= x < 0.7 or x > 0.99 for x in values(found))
+        assert shown(measurement) == expected
+        assert [x > 0.99 for x in values(measurement)] == expected
+        assert all(0.5 <= x < 0.7 or x > 0.99 for x in values(measurement))
 
 
 def test_ten_or_more_may_be_on_the_second_axis_but_not_on_the_third(models, monkeypatch):
@@ -356,13 +465,13 @@ def test_ten_or_more_may_be_on_the_second_axis_but_not_on_the_third(models, monk
         run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
     ) -> dict[int, torch.Tensor]:
         big = (sums.digits(a, 3) + sums.digits(b, 3) >= 10).float()
-        other = torch.stack([40.0 * (a % 2), 30.0 * (b % 2)][: run + 1], 1)
-        return {i: torch.cat([other, 12 * big[:, i : i + 1]], 1) for i in (1, 2)}
+        parities = torch.stack([40.0 * (a % 2), 30.0 * (b % 2)][: run + 1], 1)
+        return {i: torch.cat([parities, 12 * big[:, i : i + 1]], 1) for i in (1, 2)}
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    found = measured("layer0_tens_either", Evidence("ours"))
-    assert shown(found) == [True, False]
-    assert values(found)[0] > 0.99
+    measurement = measured("layer0_tens_either", Evidence("ours"))
+    assert shown(measurement) == [True, False]
+    assert values(measurement)[0] > 0.99
     assert shown(measured("layer0_tens", Evidence("ours"))) == [False, False]
 
 
@@ -371,12 +480,12 @@ def test_nine_is_on_the_second_axis_or_on_either(models, monkeypatch):
         run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
     ) -> dict[int, torch.Tensor]:
         nine = (sums.digits(a, 3) + sums.digits(b, 3) == 9).float()
-        other, size = 40.0 * (a % 2)[:, None], (12, 200)[run]
-        return {i: torch.cat([other, size * nine[:, i : i + 1]], 1) for i in (1, 2)}
+        parity, size = 40.0 * (a % 2)[:, None], (12, 200)[run]
+        return {i: torch.cat([parity, size * nine[:, i : i + 1]], 1) for i in (1, 2)}
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    found = measured("layer0_nine", Evidence("ours"))
-    assert shown(found) == [True, False]  # in the second run it is on the first axis
+    measurement = measured("layer0_nine", Evidence("ours"))
+    assert shown(measurement) == [True, False]  # in the second run it is on the first axis
     assert shown(measured("layer0_nine_either", Evidence("ours"))) == [True, True]
 
 
@@ -384,9 +493,9 @@ def test_a_later_axis_may_tell_a_carry_in(models, monkeypatch):
     def plant(
         run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
     ) -> dict[int, torch.Tensor]:
-        others = torch.stack([40.0 * (a % 2), 30.0 * (b % 2), 25.0 * (a % 3 == 0)], 1)
+        remainders = torch.stack([40.0 * (a % 2), 30.0 * (b % 2), 25.0 * (a % 3 == 0)], 1)
         carry_in = 12 * arriving(a, b)[:, : 2 - run]  # in the second run at 7 alone
-        return {7 + i: torch.cat([others, x[:, None]], 1) for i, x in enumerate(carry_in.T)}
+        return {7 + i: torch.cat([remainders, x[:, None]], 1) for i, x in enumerate(carry_in.T)}
 
     streaming(monkeypatch, models(MAIN, 2), plant)
     assert shown(measured("carry_on_some_axis", Evidence("ours"))) == [True, False]
@@ -402,10 +511,10 @@ def test_no_leading_axis_of_one_layer_may_tell_a_carry(models, monkeypatch):
         return {8: [second, second[:, 1:]][run]} if site == "blocks.0.resid_post" else {}
 
     streaming(monkeypatch, models(N1, 2), plant)
-    found = measured("one_layer_no_carry", Evidence("ours"))
-    assert values(found)[0] < 0.7
-    assert values(found)[1] > 0.99
-    assert shown(found) == [True, False]
+    measurement = measured("one_layer_no_carry", Evidence("ours"))
+    assert values(measurement)[0] < 0.7
+    assert values(measurement)[1] > 0.99
+    assert shown(measurement) == [True, False]
 
 
 def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
@@ -421,10 +530,10 @@ def test_pockets_by_outcome_after_the_mlp(models, monkeypatch):
         }
 
     streaming(monkeypatch, models(MAIN, 2), plant)
-    found = measured("outcome_pockets", Evidence("ours"))
-    assert values(found)[0] == pytest.approx(1)
-    assert values(found)[1] < 0.5
-    assert shown(found) == [True, False]
+    measurement = measured("outcome_pockets", Evidence("ours"))
+    assert values(measurement)[0] == pytest.approx(1)
+    assert values(measurement)[1] < 0.5
+    assert shown(measurement) == [True, False]
 
 
 def test_without_the_decision_head_no_axis_tells_a_carry(models, monkeypatch):
@@ -437,28 +546,28 @@ def test_without_the_decision_head_no_axis_tells_a_carry(models, monkeypatch):
 
     streaming(monkeypatch, models(MAIN, 4), plant)
     monkeypatch.setattr(measure, "decision_head", lambda model: 0)
-    found = measured("pca_without_decision_head", Evidence("ours"))
-    assert [x > 0.99 for x in values(found)] == [False, True, False, True]
-    assert shown(found) == [True, False, False, False]
+    measurement = measured("pca_without_decision_head", Evidence("ours"))
+    assert [x > 0.99 for x in values(measurement)] == [False, True, False, True]
+    assert shown(measurement) == [True, False, False, False]
 
 
 def test_a_carry_that_layer_0_knows(models, monkeypatch):
-    known = [{7, 8}, {7}, {0, 1}]
+    known_positions = [{7, 8}, {7}, {0, 1}]
 
     def plant(
         run: int, site: str, ablation: Ablation, a: torch.Tensor, b: torch.Tensor
     ) -> dict[int, torch.Tensor]:
         assert (site, ablation) == ("blocks.0.resid_post", INTACT)
-        return {p: 12 * arriving(a, b)[:, p % 7 : p % 7 + 1] for p in known[run]}
+        return {p: 12 * arriving(a, b)[:, p % 7 : p % 7 + 1] for p in known_positions[run]}
 
     streaming(monkeypatch, models(S01, 3), plant)
     pattern = torch.zeros(2, 2, 10, 10)
     pattern[0, 1, 7, [1, 5]] = 0.3
     monkeypatch.setattr(geometry, "mean_attention", lambda model: pattern)
-    found = measured("carry_in_layer0", Evidence("ours"))
-    assert shown(found) == [True, False, False]
-    assert values(found)[0] > 0.99
-    assert all(0.5 <= x < 0.7 for x in values(found)[1:])
+    measurement = measured("carry_in_layer0", Evidence("ours"))
+    assert shown(measurement) == [True, False, False]
+    assert values(measurement)[0] > 0.99
+    assert all(0.5 <= x < 0.7 for x in values(measurement)[1:])
 
 
 # ---------------------------------------------------------------- measured elsewhere, judged here
@@ -467,15 +576,15 @@ def test_a_carry_that_layer_0_knows(models, monkeypatch):
 class Known(Transformer):
     """A run of which it is known what is to be measured on it."""
 
-    def __init__(self, known: Any, layers: int) -> None:
+    def __init__(self, answer: Any, layers: int) -> None:
         super().__init__(ModelConfig(layers, d_model=16, d_ff=8))
-        self.known = known
+        self.known = answer
 
 
 def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> Evidence:
     runs = {
-        group: {run: Known(x, GROUPS[group].config.layers) for run, x in enumerate(found)}
-        for group, found in planted.items()
+        group: {run: Known(x, GROUPS[group].config.layers) for run, x in enumerate(costs)}
+        for group, costs in planted.items()
     }
     monkeypatch.setattr(Evidence, "models", lambda self, group, epoch=None: runs[group])
     monkeypatch.setattr(Evidence, "has", lambda self, group: group in planted)
@@ -484,20 +593,20 @@ def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> 
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
     monkeypatch.setattr(heads, "bias_cost", lambda model, a, b: model.known)
-    found = measured("biases", each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
-    assert found.runs == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
-    assert shown(found) == [True, False, True, False]
-    assert found.value == pytest.approx(0.01)  # of two layers
+    measurement = measured("biases", each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
+    assert measurement.runs == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
+    assert shown(measurement) == [True, False, True, False]
+    assert measurement.value == pytest.approx(0.01)  # of two layers
 
 
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monkeypatch):
     monkeypatch.setattr(geometry, "journey", lambda model, a, b: model)
     monkeypatch.setattr(geometry, "digit_orders", lambda model, carry_out: {"MLP": [model.known]})
-    found = measured(
+    measurement = measured(
         "decay_matters_one_layer",
         each_run(monkeypatch, {N1: [0.8, 0.6, 0.7], base.N1_W0: [0.5, 0.65, 0.59]}),
     )
-    assert judged(found) == (pytest.approx([0.5, 0.65, 0.59]), [True, False, True])
+    assert judged(measurement) == (pytest.approx([0.5, 0.65, 0.59]), [True, False, True])
 
 
 def test_what_biases_cost_is_counted_without_them():
@@ -520,18 +629,21 @@ def test_what_biases_cost_is_counted_without_them():
 
 
 def test_the_head_that_carries_has_to_be_the_authors_in_his_release_only(monkeypatch):
-    named = [Ablation(heads={(0, head)}) for head in (0, 1)]
+    heads = [Ablation(heads={(0, head)}) for head in (0, 1)]
     rest = {"corrected": 0.3, "trained": 0.3, "spared": 0.0}
-    runs = [{"head": head, "carried": carried, **rest} for head in named for carried in (0.8, 0.4)]
+    runs = [{"head": head, "carried": carried, **rest} for head in heads for carried in (0.8, 0.4)]
     monkeypatch.setattr(lengths, "without_parts", lambda model, a, b: model.known)
-    monkeypatch.setattr(lengths, "part_costs", lambda known, n_long: known)
+    monkeypatch.setattr(lengths, "part_costs", lambda costs, n_long: costs)
     evidence = each_run(monkeypatch, {base.PRIMED: runs})
-    found = measured("primed_head", evidence)
-    assert (values(found), shown(found)) == ([0.8, 0.4, 0.8, 0.4], [True, False, True, False])
-    found = measured("primed_parts", evidence)  # of the same measurement, another field
-    assert (values(found), shown(found)) == ([0.3] * 4, [True] * 4)
-    found = measured("primed_spared", evidence)
-    assert (values(found), shown(found)) == ([0.0] * 4, [True] * 4)
+    measurement = measured("primed_head", evidence)
+    assert (values(measurement), shown(measurement)) == (
+        [0.8, 0.4, 0.8, 0.4],
+        [True, False, True, False],
+    )
+    measurement = measured("primed_parts", evidence)  # of the same measurement, another field
+    assert (values(measurement), shown(measurement)) == ([0.3] * 4, [True] * 4)
+    measurement = measured("primed_spared", evidence)
+    assert (values(measurement), shown(measurement)) == ([0.0] * 4, [True] * 4)
     his = each_run(monkeypatch, {base.PRIMED: runs})
     his.source = "author"
     assert shown(measured("primed_head", his)) == [True, False, False, False]

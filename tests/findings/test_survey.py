@@ -44,9 +44,9 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
 
     # With one layer, this ablation is one of the last layer.
     order = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))
-    some = order[:1_000] if last else order
+    subset = order[:1_000] if last else order
     assert_same(
-        surveyed.cells[early], measure.class_accuracies(noisy, a[some], b[some], [early])[0]
+        surveyed.cells[early], measure.class_accuracies(noisy, a[subset], b[subset], [early])[0]
     )
     for ablation, cells in zip(late, measure.class_accuracies(noisy, a, b, late), strict=True):
         assert_same(surveyed.cells[ablation], cells)
@@ -59,6 +59,7 @@ def test_a_survey_is_what_the_measurements_give_one_by_one(noisy, monkeypatch):
     assert surveyed.decision_head is None  # one head only was ablated
 
 
+@pytest.mark.slow
 def test_a_survey_names_the_head_that_pages_name(noisy):
     each_head = measure.last_heads(noisy)
     surveyed = survey.survey(noisy, *all_sums(2), Need(frozenset(each_head)))
@@ -88,16 +89,16 @@ def test_random_neurons_are_ablated_as_the_carry_neurons_are(noisy):
     filled = LastLayer(noisy, len(a))
     filled.append(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
     everything = torch.arange(len(a))
-    draws = survey.without_random_neurons(filled, a, b, 4, [everything, everything])
+    samples = survey.without_random_neurons(filled, a, b, 4, [everything, everything])
     generator = torch.Generator().manual_seed(0)
-    for draw in draws:
+    for draw in samples:
         random = torch.randperm(12, generator=generator)[:4].tolist()
         without = Ablation(neurons={(last, neuron) for neuron in random})
         expected = measure.class_accuracies(noisy, a, b, [without])[0]
         # A tie may be broken either way.
         close = {"rtol": 0, "atol": 5e-3}
         torch.testing.assert_close(draw.cells.accuracy, expected.accuracy, **close)
-    assert not torch.equal(draws[0].cells.accuracy, draws[1].cells.accuracy)
+    assert not torch.equal(samples[0].cells.accuracy, samples[1].cells.accuracy)
 
 
 def few_of_each_class(task: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -129,14 +130,14 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     sets = survey.carry_neurons(filled, task, [pair.chosen_on for pair in pairs])
     assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
     assert not sets.any(0).all()
-    for one, neurons, (chosen_on, ablated_on) in zip(dissected, sets, pairs, strict=True):
+    for dissection, neurons, (chosen_on, ablated_on) in zip(dissected, sets, pairs, strict=True):
         assert torch.equal(neurons, heads.carry_neurons(noisy, a[chosen_on], b[chosen_on]))
-        assert one.neurons == neurons.sum()
+        assert dissection.neurons == neurons.sum()
         without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
         sums = a[ablated_on], b[ablated_on]
         intact, expected = measure.class_accuracies(noisy, *sums, [INTACT, without])
         # A tie may be broken either way.
         close = {"rtol": 0, "atol": 5e-3, "equal_nan": True}
-        torch.testing.assert_close(one.cells.accuracy, expected.accuracy, **close)
+        torch.testing.assert_close(dissection.cells.accuracy, expected.accuracy, **close)
         if ablated_on is everything:
             assert (intact.accuracy - expected.accuracy).abs().max() > 0.02

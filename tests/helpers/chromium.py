@@ -1,4 +1,4 @@
-"""A headless Chromium that tests drive by its debugging pipe: no driver and no network is needed."""
+"""A headless Chromium that tests drive by its debugging pipe, without driver or network."""
 
 import json
 import os
@@ -122,9 +122,9 @@ class Chromium:
         os.close(self.to_listen)
 
 
-def wait(ready: Callable[[], Any], what: str, seconds: float) -> Any:
+def wait(ready: Callable[[], Any], condition: str, seconds: float) -> Any:
     end = time.monotonic() + seconds
     while not (value := ready()):
-        assert time.monotonic() < end, f"still not so: {what}"
+        assert time.monotonic() < end, f"still not so: {condition}"
         time.sleep(0.1)
     return value

@@ -1,4 +1,4 @@
-"""Dropout masks of the step in Triton, drawn in plain PyTorch: a second implementation of its hash."""
+"""Dropout masks of the step in Triton, drawn in plain PyTorch: its hash a second time."""
 
 from collections.abc import Sequence
 

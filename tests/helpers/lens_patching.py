@@ -34,8 +34,8 @@ AT_ALL_POSITIONS = {
 }
 
 
-def assert_helpers_agree(model: Transformer, theirs: Any, count: int, atol: float) -> None:
-    """Their helpers, on a model of theirs, give what ours gives: the mean probability of a digit."""
+def assert_helpers_agree(model: Transformer, lens_model: Any, count: int, atol: float) -> None:
+    """Assert that their helpers on their model give ours: the mean probability of a digit."""
     patching = import_module("transformer_lens.patching")
     layout = model.config.layout
     generator = torch.Generator().manual_seed(0)
@@ -46,7 +46,7 @@ def assert_helpers_agree(model: Transformer, theirs: Any, count: int, atol: floa
         probabilities = logits[:, layout.answer[COLUMN]].softmax(-1)
         return probabilities.gather(1, digit[:, None]).mean()
 
-    _, cache = theirs.run_with_cache(encode(*clean, layout))
+    _, cache = lens_model.run_with_cache(encode(*clean, layout))
     tokens = encode(*corrupted, layout)
     for helpers, positions in ((BY_POSITION, range(layout.length)), (AT_ALL_POSITIONS, None)):
         parts = list(helpers.values())
@@ -56,7 +56,7 @@ def assert_helpers_agree(model: Transformer, theirs: Any, count: int, atol: floa
             patch = getattr(patching, f"get_act_patch_{helper}")
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
-                values, index = patch(theirs, tokens, cache, metric, return_index_df=True)
+                values, index = patch(lens_model, tokens, cache, metric, return_index_df=True)
             ours = [values_by_place[place(part, row)] for row in index.to_dict("records")]
             expected = values.flatten().double()
             torch.testing.assert_close(torch.tensor(ours).double(), expected, rtol=0, atol=atol)

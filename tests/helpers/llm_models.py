@@ -1,4 +1,4 @@
-"""Tiny random language models and tokenizers that write numbers in several ways, for the tests of `carry_paper.llm`."""
+"""Tiny random language models and tokenizers that write numbers in several ways."""
 
 from pathlib import Path
 from typing import Any
@@ -95,10 +95,10 @@ def build(kind: str, vocabulary: int) -> Any:
 KINDS = ("llama", "llama wide heads", "mistral", "gpt2")
 
 
-def folder(where: Path, kind: str = "mistral", tokenizer: str = "split_digits") -> Path:
+def folder(path: Path, kind: str = "mistral", tokenizer: str = "split_digits") -> Path:
     """A model and its tokenizer as a Hugging Face folder."""
     tokens = TOKENIZERS[tokenizer]()
     library()  # quiet from then on
-    build(kind, len(tokens)).save_pretrained(where)
-    tokens.save_pretrained(where)
-    return where
+    build(kind, len(tokens)).save_pretrained(path)
+    tokens.save_pretrained(path)
+    return path

@@ -1,4 +1,4 @@
-"""Helpers for tests that train, or that need trained runs: short recipes, a clock in batches, files of random runs."""
+"""Helpers for tests that train: short recipes, a clock in batches, files of random runs."""
 
 import math
 
@@ -49,7 +49,7 @@ def save_random(
     source: str = "ours",
     **curves,
 ):
-    """Write random runs as a source has them, with nine tenths of their weights at each snapshot."""
+    """Write random runs as a source has them; each snapshot has nine tenths of their weights."""
     folder = runs.folder(source) / group.name / ("" if source == "author" else recipe)
     for run in numbers:
         torch.manual_seed(run)

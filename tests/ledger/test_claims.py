@@ -1,4 +1,4 @@
-"""The ledger: what it holds, what it refuses, and whether the committed results are those of these weights."""
+"""The ledger's rows, its refusals, and the committed results against these weights."""
 
 import json
 import shutil
@@ -33,8 +33,8 @@ def with_release(ledger, released) -> Path:
 def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
     rows = claims.claims()
     numbers = yaml.safe_load((shared / "paper" / "numbers.yml").read_text())
-    found = yaml.safe_load((shared / "paper" / "findings.yml").read_text())
-    listed = [row["id"] for row in numbers + found]
+    findings = yaml.safe_load((shared / "paper" / "findings.yml").read_text())
+    listed = [row["id"] for row in numbers + findings]
     assert [name for name in rows if name in listed] == listed
     assert {name.split("/")[0] for name in rows if name not in listed} == {
         "n2",
@@ -50,14 +50,14 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
             expected,
             row.get("note", ""),
         )
-    for row in found:
+    for row in findings:
         claim = rows[row["id"]]
         assert (claim.where, claim.paper) == (row["where"], None)
         assert (claim.claim, claim.measure) == (row["claim"], row["measure"])
 
 
 def test_every_claim_is_as_claims_are(ledger):
-    """Numbers have rules, findings quantifiers; a number has a title unless it is the cell of a table."""
+    """Numbers have rules, findings quantifiers; a number outside of tables has a title."""
     pages = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     for claim in claims.claims().values():
         about_number = claim.paper is not None
@@ -115,11 +115,11 @@ def test_a_claim_with_bad_input_is_one_line_that_names_it(refused, data, name):
     text = (ROOT / "data" / "claims.yml").read_text()
     assert before in text
     path.write_text(text.replace(before, after, 1))
-    said = refused("claims", "--source", "ours", "--only", "data/")
-    assert said.startswith(f"{path} is damaged (")
-    assert complaint in said
+    message = refused("claims", "--source", "ours", "--only", "data/")
+    assert message.startswith(f"{path} is damaged (")
+    assert complaint in message
     if name != "no such day":
-        entry_id = said.partition("(")[2].partition(":")[0].partition(".")[0]
+        entry_id = message.partition("(")[2].partition(":")[0].partition(".")[0]
         assert entry_id in yaml_ids(text)
     with pytest.raises(BadInput, match="is damaged"):
         claims.claims()
@@ -180,7 +180,7 @@ def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_
     "prefix", ["data/", "n2/squashing", "pad6_primed/", "finding/transition", "tab2/", "llm/"]
 )
 def test_a_sample_of_the_authors_results_again(with_release, prefix):
-    """What the weights give today is what stands in the file: neither a value nor a verdict has moved."""
+    """The weights give today the values and verdicts of the file."""
     stored = {row.id: row for row in results.read("author")["rows"]}
     for row in compute.Ledger("author", prefix).rows():
         _same(row, stored[row.id])
@@ -188,20 +188,25 @@ def test_a_sample_of_the_authors_results_again(with_release, prefix):
 
 
 def test_the_authors_results_name_the_files_that_they_saw(shared, ledger):
-    there = {
+    digests = {
         p: x
         for p, x in author.checksums().items()
         if (shared / "CarryingTransformers" / p).exists()
     }
-    assert results.read("author")["weights"] == there, "run `carry claims --source author --save`"
+    assert results.read("author")["weights"] == digests, "run `carry claims --source author --save`"
 
 
-def _same(found: results.Row, stored: results.Row) -> None:
-    assert (found.id, found.paper, found.verdict) == (stored.id, stored.paper, stored.verdict)
-    assert found.value == pytest.approx(stored.value, abs=1e-3)
-    assert found.runs == pytest.approx(stored.runs, abs=1e-3)
+def _same(measured: results.Row, stored: results.Row) -> None:
+    assert (measured.id, measured.paper, measured.verdict) == (
+        stored.id,
+        stored.paper,
+        stored.verdict,
+    )
+    assert measured.value == pytest.approx(stored.value, abs=1e-3)
+    assert measured.runs == pytest.approx(stored.runs, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     shipped = results.weights("ours")
@@ -230,14 +235,14 @@ def test_save_without_the_weights_of_stored_rows_changes_nothing(
 ):
     monkeypatch.setattr(compute, "Ledger", lambda *_: pytest.fail("it was computed first"))
     before = contents(ledger)
-    said = refused("claims", "--source", source, "--save")
-    assert said.startswith("--save would lose rows: ")
-    assert f"delete {results.path_of(source)}" in said
+    message = refused("claims", "--source", source, "--save")
+    assert message.startswith("--save would lose rows: ")
+    assert f"delete {results.path_of(source)}" in message
     assert contents(ledger) == before
 
 
 def test_rows_that_would_become_not_run_are_not_saved(ledger):
-    """Of weights that are all there, too: a survey of a language model may be missing."""
+    """All weights may be there, and yet a survey of a language model be missing."""
     rows = results.read("author")["rows"]
     lost = [
         replace(row, verdict="not run", detail="It is gone.") if row.id == "data/sums3" else row

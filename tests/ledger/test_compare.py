@@ -1,4 +1,4 @@
-"""The paper's questions asked of any runs: the ledger's own measures, and where a run lies among ours."""
+"""The paper's questions asked of any runs: the ledger's measures, and a run's place among ours."""
 
 import json
 from dataclasses import asdict
@@ -28,14 +28,15 @@ def main_run(few_draws):
     return {answer.id: answer for answer in answers}
 
 
+@pytest.mark.slow
 def test_what_is_asked_is_what_the_ledger_measures(main_run, few_draws):
     """The same entries, on the same run chosen by its number."""
     need = Need(frozenset([INTACT, *registry.LAST_HEADS]), dissect=True)
     selection = {MAIN: {"recipe": "quick", "runs": [7]}}
     evidence = Evidence("ours", {MAIN: need}, selection=selection, surveyed=few_sums)
-    asked = [id_ for id_ in main_run if not id_.startswith("carry/")]
-    assert len(asked) == len(compare.ENCODER) + 60
-    for id_ in asked:
+    row_ids = [id_ for id_ in main_run if not id_.startswith("carry/")]
+    assert len(row_ids) == len(compare.ENCODER) + 60
+    for id_ in row_ids:
         measurement = registry.entry(id_).measure(evidence)
         assert main_run[id_].runs == {"7": pytest.approx(measurement.runs[7], abs=1e-5)}
         if measurement.shows is not None:
@@ -75,14 +76,14 @@ def test_the_paper_and_our_six_runs_stand_beside_a_cell(main_run):
     assert (main_run[cell].paper, main_run[cell].seeds) == (row.paper, row.runs)
     frame = compare.cells(main_run.values(), "tab1/final_mlp")
     assert frame.groupby("side").run.nunique().to_dict() == {"ours": 6, "paper": 1, "yours": 1}
-    own = frame.query("side == 'yours' and carry_class == 'NC' and position == 'pos7'").iloc[0]
-    assert own.accuracy == main_run[cell].runs["7"]
-    assert own.corrected == main_run[cell.replace("accuracy", "corrected")].runs["7"]
-    assert not own.carry_in
+    cell_row = frame.query("side == 'yours' and carry_class == 'NC' and position == 'pos7'").iloc[0]
+    assert cell_row.accuracy == main_run[cell].runs["7"]
+    assert cell_row.corrected == main_run[cell.replace("accuracy", "corrected")].runs["7"]
+    assert not cell_row.carry_in
     assert frame.query("carry_class == 'C@1' and position == 'pos7'").carry_in.all()
     words = compare.table_in_words(main_run.values(), "tab1/final_mlp").loc["NC", "pos7"]
     mean_of_ours = sum(row.runs) / len(row.runs)
-    assert words == f"{own.accuracy:.2f} ({mean_of_ours:.2f}; {row.paper:.2f})"
+    assert words == f"{cell_row.accuracy:.2f} ({mean_of_ours:.2f}; {row.paper:.2f})"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_percentiles_count_ties_half(value, percentile):
     ],
 )
 def test_any_shape_of_model_can_be_asked(data, few_draws, name):
-    """Even of random weights; ours come from the repository, since there are none in this data folder."""
+    """Random weights are compared too; ours come from the repository, not from this data folder."""
     group = groups.find(name)
     save_random(group, (2,), "quick", 9)
     answers = compare.ask(compare.subject(name), pairs=8, surveyed=few_sums)

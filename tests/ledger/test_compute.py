@@ -1,4 +1,4 @@
-"""How a ledger judges a measurement: on runs by the paper's protocol, and beside its whole table."""
+"""The ledger judges a measurement on runs by the paper's protocol, and beside its whole table."""
 
 from dataclasses import replace
 
@@ -57,9 +57,9 @@ def test_a_table_is_compared_over_all_its_cells(ledger, monkeypatch):
     cells = [claim for claim in claims.claims().values() if claim.table == "tab1/final_mlp"][:2]
     monkeypatch.setattr(compute.claims, "claims", lambda: {claim.id: claim for claim in cells})
     generator = np.random.default_rng(0)
-    theirs = generator.normal(0.5, 0.01, (2, 6))
-    ours = theirs + np.array([[0.0], [0.4]])
-    for claim, of_ours, of_theirs in zip(cells, ours, theirs, strict=True):
+    author_runs = generator.normal(0.5, 0.01, (2, 6))
+    ours = author_runs + np.array([[0.0], [0.4]])
+    for claim, of_ours, of_theirs in zip(cells, ours, author_runs, strict=True):
         runs = dict(enumerate(of_ours.tolist()))
         entry = Entry(lambda evidence, runs=runs: Measurement(runs, 0.5), None)
         monkeypatch.setitem(registry.ROWS, claim.id, entry)

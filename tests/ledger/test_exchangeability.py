@@ -1,4 +1,4 @@
-"""The test of a whole table, against counts made by hand and against runs whose distribution is known."""
+"""The test of a whole table, against counts made by hand and runs of known distribution."""
 
 import math
 from itertools import combinations
@@ -11,20 +11,20 @@ from carry_paper.ledger import exchangeability as ex
 
 def test_energy_distance_by_brute_force():
     generator = np.random.default_rng(0)
-    ours, theirs = generator.random((3, 4)), generator.random((4, 4))
-    runs = np.concatenate([ours, theirs])
+    ours, author_runs = generator.random((3, 4)), generator.random((4, 4))
+    runs = np.concatenate([ours, author_runs])
     labels = ex.relabelings(3, 4)
     assert len(labels) == math.comb(7, 3)
     for row, choice in zip(labels, combinations(range(7), 3), strict=True):
-        others = [run for run in range(7) if run not in choice]
+        rest = [run for run in range(7) if run not in choice]
 
         def mean_distance(first, second):
             return np.mean([math.dist(runs[i], runs[j]) for i in first for j in second])
 
         expected = (
-            2 * mean_distance(choice, others)
+            2 * mean_distance(choice, rest)
             - mean_distance(choice, choice)
-            - mean_distance(others, others)
+            - mean_distance(rest, rest)
         )
         assert ex.energy_distances(runs, row[None])[0] == pytest.approx(expected)
 
@@ -50,18 +50,18 @@ def test_alike_runs_are_told_apart_as_often_as_the_level_says():
 def test_a_large_shift_is_noticed_and_a_small_one_is_not():
     generator = np.random.default_rng(2)
     ours = generator.normal(0.5, 0.1, (6, 5))
-    theirs = generator.normal(0.5, 0.1, (6, 5))
-    test = ex.compare("table", ours, theirs)
+    author_runs = generator.normal(0.5, 0.1, (6, 5))
+    test = ex.compare("table", ours, author_runs)
     assert not test.told_apart
     assert 0.02 < test.detectable_shift < 0.3
-    assert ex.compare("table", ours + 2 * test.detectable_shift, theirs).told_apart
+    assert ex.compare("table", ours + 2 * test.detectable_shift, author_runs).told_apart
 
 
 def test_copies_complements_and_constant_cells_are_one_fact_or_none():
     generator = np.random.default_rng(3)
     column = generator.random((12, 1))
-    other = generator.random((12, 1))
-    runs = np.hstack([column, 1 - column, column, np.ones((12, 1)), other])
+    independent = generator.random((12, 1))
+    runs = np.hstack([column, 1 - column, column, np.ones((12, 1)), independent])
     assert ex.informative_cells(runs[:6], runs[6:]) == [0, 4]
     test = ex.compare("table", runs[:6], runs[6:])
     assert test.cells == 2

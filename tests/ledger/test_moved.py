@@ -1,4 +1,4 @@
-"""`carry claims --against`: rows that moved since an earlier result, and what it refuses to compare with."""
+"""`carry claims --against`: the rows that moved since an earlier result, and its refusals."""
 
 import json
 from dataclasses import asdict
@@ -124,9 +124,9 @@ def test_a_file_that_is_no_result_is_refused_before_anything_is_computed(
     path = tmp_path / "before.json"
     if content is not None:
         path.write_text(content, encoding="latin-1")
-    said = refused(
+    message = refused(
         "claims", "--source", "ours", "--against", str(path), "--json", str(data / "out.json")
     )
-    assert complaint in said
-    assert said.startswith(str(path))
+    assert complaint in message
+    assert message.startswith(str(path))
     assert list(data.iterdir()) == []

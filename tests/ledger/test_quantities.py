@@ -22,7 +22,7 @@ from tests.helpers.trainings import save_random
 
 @pytest.fixture
 def published(data, monkeypatch) -> None:
-    """A group of three small random two-digit runs, in place of a real one, as ours and as the author's."""
+    """Three small random two-digit runs in place of a real group, ours and the author's."""
     group = Group("small", ModelConfig(width=2, d_model=16, d_ff=12), n_digits=2)
     monkeypatch.setitem(groups.GROUPS, "small", group)
     for source in ("ours", "author"):
@@ -39,25 +39,25 @@ def small(source: str) -> Evidence:
 
 
 def test_a_reading_is_the_mean_over_runs_and_names_each(published):
-    found = reading().measure(small("ours"))
+    measurement = reading().measure(small("ours"))
     a, b = all_sums(2)
     expected = {
         run: measure.class_accuracies(model, a, b)[0].exact_match
         for run, model in runs.load("small").models()
     }
-    assert found.runs == pytest.approx(expected)
-    assert found.value == pytest.approx(sum(expected.values()) / 3)
+    assert measurement.runs == pytest.approx(expected)
+    assert measurement.value == pytest.approx(sum(expected.values()) / 3)
     noise = sum(x * (1 - x) / 20_000 for x in expected.values()) ** 0.5 / 3
-    assert found.noise == pytest.approx(noise)
+    assert measurement.noise == pytest.approx(noise)
 
 
 def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
-    shown = Statistic(shown_run=1)
-    theirs = reading(shown).measure(small("author"))
-    assert theirs.value == theirs.runs[1]
-    assert "run 1, which the paper shows" in theirs.method
-    assert len(theirs.runs) == 3
-    assert reading(shown).measure(small("ours")).value != theirs.value
+    statistic = Statistic(shown_run=1)
+    author_value = reading(statistic).measure(small("author"))
+    assert author_value.value == author_value.runs[1]
+    assert "run 1, which the paper shows" in author_value.method
+    assert len(author_value.runs) == 3
+    assert reading(statistic).measure(small("ours")).value != author_value.value
 
 
 def test_a_pass_needs_what_its_rows_need():
@@ -72,14 +72,14 @@ def test_a_pass_needs_what_its_rows_need():
 
 def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
     fields = {(N1, 0): {"cost": 0.25}, (MAIN, 3): {"cost": None}}
-    found = Measurement(
+    measurement = Measurement(
         dict.fromkeys(fields, 1.0),
         1.0,
         method="The size.",
         shows=dict.fromkeys(fields, True),
         fields=fields,
     )
-    planted = replace(registry.entry("finding/biases"), measure=lambda evidence: found)
+    planted = replace(registry.entry("finding/biases"), measure=lambda evidence: measurement)
     monkeypatch.setitem(registry.ROWS, "finding/biases", planted)
     (row,) = compute.Ledger("ours", "finding/biases").rows()
     assert row.fields["run"] == row.keys == [f"{N1} 0", f"{MAIN} 3"]

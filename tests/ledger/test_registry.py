@@ -1,4 +1,4 @@
-"""The table of rows: it has those of `claims.yml`, and each function takes what its signature names."""
+"""The table of rows has the ids of `claims.yml`, and functions take what they name."""
 
 import math
 import re
@@ -60,8 +60,8 @@ def constants_of(name: str) -> dict[str, float]:
     module = sys.modules[ROWS[name].function.__module__]
     modules = [module, *(x for x in vars(module).values() if "carry_paper.findings" in str(x))]
     constants = {}
-    for one in modules:
-        for constant, value in vars(one).items() if hasattr(one, "__dict__") else ():
+    for holder in modules:
+        for constant, value in vars(holder).items() if hasattr(holder, "__dict__") else ():
             if constant.isupper() and isinstance(value, float):
                 constants[constant] = value
     return constants
@@ -139,6 +139,7 @@ def values(result: Any) -> list[Any]:
     return [result["value"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLED)
 def test_each_function_takes_what_its_signature_names(evidence, name):
     entry = ROWS[name]
@@ -165,14 +166,15 @@ def test_each_function_takes_what_its_signature_names(evidence, name):
     assert not all(map(math.isnan, numbers))
 
 
+@pytest.mark.slow
 def test_a_row_of_several_runs_asks_for_its_groups_and_no_others(evidence, monkeypatch):
-    asked: set[str] = set()
+    groups_read: set[str] = set()
     for method in ("group", "curves"):
-        known = getattr(Evidence, method)
+        read_group = getattr(Evidence, method)
 
-        def noted(self, group, known=known):
-            asked.add(group)
-            return known(self, group)
+        def noted(self, group, read_group=read_group):
+            groups_read.add(group)
+            return read_group(self, group)
 
         monkeypatch.setattr(Evidence, method, noted)
     # Rows that share a measurement ask anew.
@@ -183,6 +185,6 @@ def test_a_row_of_several_runs_asks_for_its_groups_and_no_others(evidence, monke
         if entry.function is None or entry.need or name.startswith("beyond/"):
             continue
         if signature(entry.function)[1] is Evidence:
-            asked.clear()
+            groups_read.clear()
             entry.measure(evidence)
-            assert asked == set(entry.groups), name
+            assert groups_read == set(entry.groups), name

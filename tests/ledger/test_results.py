@@ -1,4 +1,4 @@
-"""The committed results: each verdict follows from the runs beside it, and moves only if the weights do.
+"""The committed results: verdicts follow from the runs beside them, and move with the weights.
 
 `author.json` and `ours.json` are the ledger's output: that a run shows a finding, and the verdict,
 stand in them with what they were judged by, and are judged anew here. Every other file holds what
@@ -6,6 +6,7 @@ was measured, and no decision of a rule.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import combinations
@@ -34,8 +35,8 @@ def committed(monkeypatch) -> dict[str, Rows]:
     return {source: results.by_id(source) for source in SOURCES}
 
 
-def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
-    """Whether today's rules give the verdict that stands in the results, from the runs that stand beside it.
+def follows(row: Row, source: str, rows: Rows, author_rows: Rows) -> bool:
+    """Return True if today's rules give a stored verdict, from the runs that are stored beside it.
 
     How much the paper's own draw adds to the author's numbers is not stored, so of those only the
     rest is judged anew.
@@ -56,8 +57,10 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
         return True
     shows = dict(enumerate(row.fields["shows"])) if claim.paper is None else None
     same = [len(r.runs) for r in rows.values() if ROWS[r.id].groups == ROWS[row.id].groups]
-    found = Measurement(dict(enumerate(row.runs)), row.value, shows=shows, group_size=max(same))
-    today = compute.judge(claim, source, found, theirs[row.id].runs, row.table)
+    measurement = Measurement(
+        dict(enumerate(row.runs)), row.value, shows=shows, group_size=max(same)
+    )
+    today = compute.judge(claim, source, measurement, author_rows[row.id].runs, row.table)
     return today.verdict == row.verdict and today.tolerance == pytest.approx(
         row.tolerance, abs=2e-5
     )
@@ -66,11 +69,13 @@ def follows(row: Row, source: str, rows: Rows, theirs: Rows) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_stored_verdict_follows_from_the_runs_beside_it(committed, source):
-    rows, theirs = committed[source], committed["author"]
-    assert [name for name in claims.claims() if not follows(rows[name], source, rows, theirs)] == []
+    rows, author_rows = committed[source], committed["author"]
+    assert [
+        name for name in claims.claims() if not follows(rows[name], source, rows, author_rows)
+    ] == []
     row = rows["finding/staircase"]  # and one that does not would be found
     changed = replace(row, fields=row.fields | {"shows": [not x for x in row.fields["shows"]]})
-    assert not follows(changed, source, rows, theirs)
+    assert not follows(changed, source, rows, author_rows)
 
 
 def planned_epochs(source: str, group: str) -> int:
@@ -123,7 +128,7 @@ def stored_arrays() -> Iterator[tuple[str, str, np.ndarray]]:
 
 
 def truths(value: Any) -> list[bool]:
-    """What is true or false in nested data."""
+    """Yield the booleans of nested data."""
     if isinstance(value, dict | list):
         parts = value.values() if isinstance(value, dict) else value
         return [truth for part in parts for truth in truths(part)]
@@ -131,7 +136,7 @@ def truths(value: Any) -> list[bool]:
 
 
 def test_no_stored_table_holds_what_a_rule_decides():
-    found = []
+    decisions = []
     for file, name, values in stored_arrays():
         texts = {str(x) for x in values.ravel()} if values.dtype.kind in "OUS" else set()
         nested = [
@@ -139,29 +144,74 @@ def test_no_stored_table_holds_what_a_rule_decides():
         ]
         truth = values.dtype == bool or nested or texts & DECIDED
         if (truth and name not in FACTS) or name.endswith("shows"):
-            found.append((file, name))
-    assert found == []
+            decisions.append((file, name))
+    assert decisions == []
 
 
 def test_rows_that_can_hardly_fail_are_counted_apart(committed):
-    why = results.uninformative(committed)
-    assert {"data/sums3", "tab1/decision_head/NC/accuracy/pos9"} <= why.keys()
-    assert "tab1/final_mlp/NC/accuracy/pos9" not in why  # the final MLP can spoil the units
+    reasons = results.uninformative(committed)
+    assert {"data/sums3", "tab1/decision_head/NC/accuracy/pos9"} <= reasons.keys()
+    assert "tab1/final_mlp/NC/accuracy/pos9" not in reasons  # the final MLP can spoil the units
     name = "tab1/final_mlp/C_all_con/corrected/pos8"
     first = name.replace("corrected", "accuracy")
-    assert (name in why, first in why) == (True, False)
+    assert (name in reasons, first in reasons) == (True, False)
     for source, rows in committed.items():  # of both sources, and of every run
         row = rows[name]
         changed = rows | {name: replace(row, runs=[row.runs[0] - 0.05, *row.runs[1:]])}
         assert name not in results.uninformative(committed | {source: changed})
 
 
+def test_runs_that_fall_into_two_are_said_to_disagree():
+    row = Row("id", runs=[0.9, 0.1, 1.0, 0.12], fields={"run": ["0", "1", "2", "3"]})
+    sentence = row.disagreement(range_=1)
+    assert "2 at 0.1 to 0.12, 2 at 0.9 to 1;" in sentence
+    assert row.disagreement(range_=2.4) == "", "the gap is 0.78, less than a third of the range"
+    percent = replace(row, runs=[90.0, 10.0, 60.0, 40.0])
+    assert percent.disagreement(range_=100) == ""
+    assert "1 at 10, 3 at 60 to 90;" in replace(
+        percent, runs=[90.0, 10.0, 60.0, 70.0]
+    ).disagreement(100)
+    of_two_groups = replace(row, fields={"run": ["a 0", "a 1", "b 0", "b 1"]})
+    assert of_two_groups.disagreement(range_=1) == ""
+
+
+def test_runs_that_cannot_say_do_not_count():
+    row = Row("id", fields={"run": ["0", "1", "2"], "shows": [True, None, False]})
+    assert row.shown == (1, 2)
+    assert Row("id").shown is None
+
+
+def test_the_half_width_is_that_of_the_widest_interval():
+    row = Row("id", paper=[0.5, 0.6], interval=[[-0.1, 0.1], [0.0, 0.5]])
+    assert row.half_width == 0.25
+    assert replace(row, paper=None).half_width is None
+
+
+def test_a_row_that_repeats_another_over_six_runs_is_one_measurement():
+    keys = [str(run) for run in range(6)]
+    first = np.random.default_rng(0).random(6)
+
+    def repeated(second, keys=keys):
+        """Return the rows that repeat another, of one of these values and one of others."""
+        rows = {}
+        for name, values in (("first", first), ("second", second)):
+            runs_of_row = values[: len(keys)].tolist()
+            rows[name] = [Row(name, runs=runs_of_row, fields={"run": keys}, groups=["n2"])]
+        return results.repeated(rows, skipped=())
+
+    assert repeated(1 - first) == {"second": "first"}
+    assert repeated(3 * first + 1) == {"second": "first"}
+    assert repeated(first, keys[:5]) == {}, "five runs are too few"
+    assert repeated(first + 0.01 * (np.arange(6) == 0)) == {}, "one run differs"
+    assert repeated(1e-3 * first) == {}, "as printed, the second is one number"
+
+
 def values_of_runs(committed: dict[str, Rows], name: str) -> dict[tuple[str, str], float]:
-    """The value of a row in each run of each source."""
+    """The value of a row in each run of each source that has one."""
     values = {}
     for source, rows in committed.items():
         for key, value in zip(rows[name].keys, rows[name].runs, strict=False):
-            if isinstance(value, float):
+            if isinstance(value, float) and not math.isnan(value):
                 values[source, key] = value
     return values
 
@@ -178,9 +228,10 @@ def test_no_two_counted_rows_are_one_measurement(committed):
         common = sorted(values[first].keys() & values[second].keys())
         if len(common) < 6:
             continue
-        frame = pd.DataFrame({"x": values[first], "y": values[second]}).loc[common]
-        spread = frame.max() - frame.min()
-        if spread.min() > 0.005 and abs(frame.corr().loc["x", "y"]) > 1 - 1e-6:
+        x = np.array([values[first][run] for run in common])
+        y = np.array([values[second][run] for run in common])
+        varies = min(np.ptp(x), np.ptp(y)) > 0.005
+        if varies and abs(np.corrcoef(x, y)[0, 1]) > 1 - 1e-6:
             pairs.append((first, second))
     assert pairs == []
 
@@ -205,8 +256,8 @@ def test_the_tests_of_whole_tables_follow_from_the_runs_in_their_cells(committed
     for name in names:
         ids = [claim.id for claim in claims.claims().values() if claim.table == name]
         ours = np.array([committed["ours"][cell].runs for cell in ids]).T
-        theirs = np.array([committed["author"][cell].runs for cell in ids]).T
-        test = exchangeability.compare(name, ours, theirs)
+        author_runs = np.array([committed["author"][cell].runs for cell in ids]).T
+        test = exchangeability.compare(name, ours, author_runs)
         stored = {committed["ours"][cell].table for cell in ids}
         assert len(stored) == 1
         for field, value in asdict(stored.pop()).items():

@@ -1,4 +1,4 @@
-"""Many seeds: planted tables whose shares, intervals and exact tests are known; what the command writes."""
+"""Tables of many seeds, planted with known shares, intervals and tests; and the command."""
 
 import gzip
 from dataclasses import replace
@@ -17,6 +17,7 @@ from carry_core.groups import MAIN
 from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange, survey, typology
 from carry_paper.ledger import registry, seeds
+from carry_paper.ledger.registry import ROWS
 
 
 def of_kinds(**counts):
@@ -24,12 +25,12 @@ def of_kinds(**counts):
 
 
 def test_shares_have_the_exact_interval():
-    found = seeds.shares(of_kinds(one_head=10))
-    assert [*found.index] == [*typology.KINDS]
-    assert found.runs.tolist() == [10, 0, 0, 0]
+    shares = seeds.shares(of_kinds(one_head=10))
+    assert [*shares.index] == [*typology.KINDS]
+    assert shares.runs.tolist() == [10, 0, 0, 0]
     # Clopper and Pearson, in closed form
-    assert found.low.tolist() == pytest.approx([0.025**0.1, 0, 0, 0])
-    assert found.high.tolist() == pytest.approx([1, *[1 - 0.025**0.1] * 3])
+    assert shares.low.tolist() == pytest.approx([0.025**0.1, 0, 0, 0])
+    assert shares.high.tolist() == pytest.approx([1, *[1 - 0.025**0.1] * 3])
 
 
 def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
@@ -47,30 +48,31 @@ def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
 
 
 def test_power_is_that_of_all_draws():
-    found = seeds.rejections(n_main=13, n_judged=20)
+    power = seeds.rejections(n_main=13, n_judged=20)
     rejected = [
         stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < seeds.SIGNIFICANCE for k in range(7)
     ]
     assert 0 < sum(rejected) < 7
     for share in (0.0, 0.1, 0.65):
-        draws = [
-            (x, np.prod([share if one else 1 - share for one in x]))
+        samples = [
+            (x, np.prod([share if success else 1 - share for success in x]))
             for x in product((0, 1), repeat=6)
         ]
-        assert found[share] == pytest.approx(sum(p for x, p in draws if rejected[sum(x)]))
+        assert power[share] == pytest.approx(sum(p for x, p in samples if rejected[sum(x)]))
 
 
 def test_findings_and_measures_are_judged_by_kind():
     rows = pd.DataFrame({"kind": of_kinds(one_head=9, split=9, earlier=2)})
-    one = rows.kind == "one head"
+    is_one_head = rows.kind == "one head"
     shows = {
         "always": True,
         "never": False,
-        "of one head": one | (rows.kind == "earlier"),
-        "mixed": ~one | (rows.index % 2 == 0),
+        "of one head": is_one_head | (rows.kind == "earlier"),
+        "mixed": ~is_one_head | (rows.index % 2 == 0),
     }
+    shows["not measured"] = np.nan
     rows = rows.assign(**{f"{name} shows": x for name, x in shows.items()})
-    rows = rows.assign(apart=np.where(one, 1.0, 2.0) + rows.index / 100, alike=1.0)
+    rows = rows.assign(apart=np.where(is_one_head, 1.0, 2.0) + rows.index / 100, alike=1.0)
     findings, medians = seeds.by_kind(rows, ["apart", "alike"])
     # two are too few to count
     assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]
@@ -88,8 +90,8 @@ def test_findings_and_measures_are_judged_by_kind():
 
 
 def test_only_new_runs_by_one_recipe_are_judged():
-    every = product(("ours", "author"), ("paper", "quick"), (5, 6, 31), (10, np.nan))
-    table = seeds.judged(pd.DataFrame(every, columns=seeds.KEY))
+    keys = product(("ours", "author"), ("paper", "quick"), (5, 6, 31), (10, np.nan))
+    table = seeds.judged(pd.DataFrame(keys, columns=seeds.KEY))
     assert table[["source", "recipe", "run"]].to_numpy().tolist() == [
         ["ours", "quick", 6],
         ["ours", "quick", 31],
@@ -108,9 +110,9 @@ def test_a_part_has_settled_when_it_does_what_it_does_at_the_end():
     rows = epochs.assign(
         **dict(zip(seeds.PARTS, (early, never, late, early, again, late, early), strict=True))
     )
-    found = seeds.settled(rows).loc[3]
+    settled = seeds.settled(rows).loc[3]
     # at epoch 5 it was the other head
-    assert found.fillna(-1).tolist() == [10, -1, 60, 1, 10, 60, 1]
+    assert settled.fillna(-1).tolist() == [10, -1, 60, 1, 10, 60, 1]
 
 
 @pytest.fixture
@@ -118,8 +120,8 @@ def few(monkeypatch, data):
     """The main group's runs by `quick`, few sums, two findings."""
     (data / "runs" / MAIN).mkdir(parents=True)
     (data / "runs" / MAIN / "quick").symlink_to(ROOT / "data" / "runs" / MAIN / "quick")
-    some = ("finding/staircase", "finding/decision_head")
-    monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in some})
+    row_ids = ("finding/staircase", "finding/decision_head")
+    monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in row_ids})
     monkeypatch.setattr(seeds, "carry_swaps", partial(seeds.carry_swaps, count=200))
     monkeypatch.setattr(seeds, "on_the_way", partial(seeds.on_the_way, count=200))
     monkeypatch.setattr(seeds, "DRAWN", 100)
@@ -130,14 +132,14 @@ def few(monkeypatch, data):
 @pytest.mark.usefixtures("few")
 def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     parts = dict.fromkeys(("one head", "heads together", "earlier"), 0.1)
-    known = pd.DataFrame(
+    stored_before = pd.DataFrame(
         {"source": ["author", "ours"], "recipe": ["paper", "quick"], "run": 2, **parts}
     )
-    seeds.save(known.assign(epoch=np.nan, fields=[{}, {}]))
+    seeds.save(stored_before.assign(epoch=np.nan, fields=[{}, {}]))
     assert carry("seeds", "--source", "ours", "--runs", "2", "--save")[0] == 0
     stored = seeds.saved()
     author, ours = (row for _, row in stored[stored.epoch.isna()].iterrows())
-    assert author[known.columns].tolist() == known.iloc[0].tolist()
+    assert author[stored_before.columns].tolist() == stored_before.iloc[0].tolist()
     assert author.kind == "split"
     loaded = runs.load(MAIN, recipe="quick", runs=[2])
     expected = typology.who_decides(
@@ -197,6 +199,22 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
         BadInput, match="lacks what the rule of pentagon asks for: run `make seeds`"
     ):
         seeds.saved()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few")
+def test_findings_under_two_ablations_and_by_interchange_are_measured_per_run(monkeypatch):
+    some = {"finding/joint_ablation": heads.adds_without_carrying}
+    some["finding/own_sum"] = typology.others_bring_own_sum
+    monkeypatch.setattr(registry, "ROWS", {name: ROWS[name] for name in some})
+    monkeypatch.setattr(typology, "COUNT", 200)
+    row = seeds.measured("ours", "quick", [2]).set_index("epoch").loc[np.nan]
+    for name, rule in some.items():
+        name = name.removeprefix("finding/")
+        assert 0 <= row[name] <= 1
+        assert row[f"{name} shows"] == rule({"value": row[name]})
+    assert row.fields["joint_ablation"]["without_the_MLP_alone"] > 0.9
+    assert row["own_sum"] + row.fields["own_sum"]["moved"] <= 1
 
 
 def test_each_finding_about_the_main_group_has_a_rule():

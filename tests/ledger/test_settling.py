@@ -34,33 +34,33 @@ def test_clopper_pearson_inverts_the_exact_tests(count, n_runs):
 
 def test_half_width_is_that_of_welchs_interval():
     generator = np.random.default_rng(0)
-    ours, theirs = generator.normal(0, 0.3, 9), generator.normal(0, 0.1, 6)
-    interval = scipy.stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
-    scatters = Scatter(ours.std(ddof=1), 9), Scatter(theirs.std(ddof=1), 6)
+    ours, author_runs = generator.normal(0, 0.3, 9), generator.normal(0, 0.1, 6)
+    interval = scipy.stats.ttest_ind(ours, author_runs, equal_var=False).confidence_interval(0.95)
+    scatters = Scatter(ours.std(ddof=1), 9), Scatter(author_runs.std(ddof=1), 6)
     assert half_width(*scatters) == pytest.approx((interval.high - interval.low) / 2)
     assert half_width(Scatter(0.0, 9), Scatter(0.0, 6)) == 0
 
 
 def test_as_many_runs_settle_as_make_the_interval_narrow_enough():
-    ours, theirs = Scatter(0.3, 6), Scatter(0.05, 6)
+    ours, author_scatter = Scatter(0.3, 6), Scatter(0.05, 6)
 
     def half_width_of(n_runs):
-        return half_width(Scatter(ours.std, n_runs), theirs)
+        return half_width(Scatter(ours.std, n_runs), author_scatter)
 
     n_runs = runs_that_settle(half_width_of, 0.1, ours.n_runs)
     assert 6 < n_runs < 1000
-    assert half_width(Scatter(0.3, n_runs), theirs) <= 0.1
-    assert half_width(Scatter(0.3, n_runs - 1), theirs) > 0.1
+    assert half_width(Scatter(0.3, n_runs), author_scatter) <= 0.1
+    assert half_width(Scatter(0.3, n_runs - 1), author_scatter) > 0.1
 
 
 def test_no_number_of_runs_settles_what_the_authors_leave_open():
-    theirs = Scatter(0.2, 6)
-    floor = floor_of_mean(theirs)
+    author_scatter = Scatter(0.2, 6)
+    floor = floor_of_mean(author_scatter)
     assert floor == pytest.approx(2.5706 * 0.2 / sqrt(6), rel=1e-3)
     ours = Scatter(0.1, 6)
 
     def half_width_of(n_runs):
-        return half_width(Scatter(ours.std, n_runs), theirs)
+        return half_width(Scatter(ours.std, n_runs), author_scatter)
 
     assert runs_that_settle(half_width_of, 0.99 * floor, ours.n_runs) is None
     assert runs_that_settle(half_width_of, 1.2 * floor, ours.n_runs) is not None
@@ -86,12 +86,13 @@ def test_fisher_by_counting_tables():
     assert fisher(6, 6, 2, 6) > 0.05
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_difference_of_shares_holds_it():
     generator = np.random.default_rng(0)
     inside = 0
     for _ in range(1000):
-        ours, theirs = generator.binomial(6, 0.7), generator.binomial(6, 0.4)
-        low, high = difference_of_shares(ours, 6, theirs, 6)
+        ours, author_count = generator.binomial(6, 0.7), generator.binomial(6, 0.4)
+        low, high = difference_of_shares(ours, 6, author_count, 6)
         inside += low <= 0.3 <= high
     assert inside >= 950
     low, high = difference_of_shares(6, 6, 6, 6)

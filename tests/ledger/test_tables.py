@@ -1,4 +1,4 @@
-"""Tables 1, 4 and 5 and the numbers around them, from the author's released weights (Sec. 4, App. C.4 and D)."""
+"""Tables 1, 4 and 5 from the author's released weights (Sec. 4, App. C.4 and D)."""
 
 from types import SimpleNamespace
 
@@ -18,8 +18,8 @@ N_EXAMPLES = 3000
 
 @pytest.fixture(scope="module")
 def layers(released) -> dict[str, list[SimpleNamespace]]:
-    """The parts of the last layer, by table and run; neurons are chosen on other sums than they are judged by."""
-    drawn, others = (measure.sample(N_EXAMPLES, 3, seed) for seed in (0, 1))
+    """The last layer's parts by table and run; other sums choose neurons than judge them."""
+    measured_sums, choosing_sums = (measure.sample(N_EXAMPLES, 3, seed) for seed in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CARRY_AUTHOR", str(released[0]))
         models = {"tab1": [model for _, model in runs.load(MAIN, "author").models()]}
@@ -28,13 +28,13 @@ def layers(released) -> dict[str, list[SimpleNamespace]]:
             for table, group in (("tab4", DFF512), ("tab5", DECODER))
         }
     return {
-        table: [last_layer(m, drawn, others) for m in of_table]
+        table: [last_layer(m, measured_sums, choosing_sums) for m in of_table]
         for table, of_table in models.items()
     }
 
 
-def last_layer(model: Transformer, drawn: Sums, others: Sums) -> SimpleNamespace:
-    neurons, decides = heads.carry_neurons(model, *others), measure.decision_head(model)
+def last_layer(model: Transformer, measured_sums: Sums, choosing_sums: Sums) -> SimpleNamespace:
+    neurons, decides = heads.carry_neurons(model, *choosing_sums), measure.decision_head(model)
     parts = {
         "intact": INTACT,
         "decision": measure.last_heads(model)[decides],
@@ -45,13 +45,16 @@ def last_layer(model: Transformer, drawn: Sums, others: Sums) -> SimpleNamespace
             neurons={(model.config.layers - 1, int(i)) for i in neurons.nonzero()}
         )
     }
-    found = dict(
-        zip(parts, measure.class_accuracies(model, *drawn, list(parts.values())), strict=True)
+    tables = dict(
+        zip(
+            parts,
+            measure.class_accuracies(model, *measured_sums, list(parts.values())),
+            strict=True,
+        )
     )
-    return SimpleNamespace(**found, decision_head=decides)
+    return SimpleNamespace(**tables, decision_head=decides)
 
 
-@pytest.mark.slow
 def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):
     assert [layer.intact.exact_match for layer in layers["tab1"]] == [1.0] * 6
     assert [layer.decision_head for layer in layers["tab1"]] == [1, 0, 0, 0, 0, 1]
@@ -68,18 +71,18 @@ TABLES = {
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_is_as_it_is_printed(layers, table):
-    """To the printed rounding plus five standard errors of drawing 3,000 sums a class, and of choosing neurons."""
-    found = [getattr(layer, TABLES[table]) for layer in layers[table.split("/")[0]]]
+    """Rounding, plus five standard errors of 3,000 sums a class and of choosing neurons."""
+    tables = [getattr(layer, TABLES[table]) for layer in layers[table.split("/")[0]]]
     printed = {
         kind: torch.tensor(printed_cells(table)[kind]).view(5, 3)
         for kind in ("accuracy", "corrected")
     }
-    chosen = 0.1 if table.endswith("dissected") else 0.0
+    sampling_error = 0.1 if table.endswith("dissected") else 0.0
     for kind in printed:
-        per_run = torch.stack([getattr(cells, kind) for cells in found])
-        error = (per_run * (1 - per_run) / N_EXAMPLES).sum(0).sqrt() / len(found)
+        per_run = torch.stack([getattr(cells, kind) for cells in tables])
+        error = (per_run * (1 - per_run) / N_EXAMPLES).sum(0).sqrt() / len(tables)
         off = (per_run.mean(0) - printed[kind]).abs()
-        assert (off <= 0.006 + chosen + 5 * error).all(), (kind, off)
+        assert (off <= 0.006 + sampling_error + 5 * error).all(), (kind, off)
     intact = layers[table.split("/")[0]][0].intact.accuracy  # which is no ablated one
     assert (intact - printed["accuracy"]).abs().max() > 0.3
 

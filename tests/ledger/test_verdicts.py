@@ -27,8 +27,8 @@ def printed(value: float, rule: str = "drawn", **more) -> Claim:
     return Claim("id", "Tab. 1", value, "page", "heading", "reason", rule, **more)
 
 
-def ours(paper: Claim, runs: np.ndarray, theirs: np.ndarray = column()):  # noqa: B008
-    return judge_ours(paper, runs.mean(0) if len(runs) else np.zeros(1), runs, theirs)
+def ours(paper: Claim, runs: np.ndarray, author_runs: np.ndarray = column()):  # noqa: B008
+    return judge_ours(paper, runs.mean(0) if len(runs) else np.zeros(1), runs, author_runs)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_author_rounding_and_noise(rule, value, noise, verdict):
 
 
 def test_a_part_of_the_release_cannot_settle_a_mean_over_six():
-    found = judge_author(printed(0.52), np.array([0.52]), 0, 1)
-    assert found.verdict == CANNOT_TELL
-    assert "1 of the paper's 6" in found.detail
+    judgement = judge_author(printed(0.52), np.array([0.52]), 0, 1)
+    assert judgement.verdict == CANNOT_TELL
+    assert "1 of the paper's 6" in judgement.detail
     assert judge_author(printed(0.52, single=True), np.array([0.52]), 0, 1).verdict == "reproduced"
 
 
@@ -59,9 +59,9 @@ def test_welch_by_hand():
     freedom = sum(errors) ** 2 / (errors[0] ** 2 / 5 + errors[1] ** 2 / 4)
     width = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(errors))
     difference = a.mean() - b.mean()
-    found = ours(printed(0.5), a, b)
-    assert found.interval[0] == pytest.approx([difference - width, difference + width])
-    assert (found.verdict, found.tolerance) == ("reproduced", pytest.approx(0.105))
+    judgement = ours(printed(0.5), a, b)
+    assert judgement.interval[0] == pytest.approx([difference - width, difference + width])
+    assert (judgement.verdict, judgement.tolerance) == ("reproduced", pytest.approx(0.105))
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_welch_by_hand():
     ],
 )
 def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdict):
-    theirs = column(*(0.5 + scatter * np.array([-1, 1, -0.5, 0.5, 0, 0])))
-    assert ours(printed(0.5), theirs + shift, theirs).verdict == verdict
+    author_runs = column(*(0.5 + scatter * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    assert ours(printed(0.5), author_runs + shift, author_runs).verdict == verdict
     assert (
-        ours(printed(50, range=100, unit=1), 100 * (theirs + shift), 100 * theirs).verdict
+        ours(printed(50, range=100, unit=1), 100 * (author_runs + shift), 100 * author_runs).verdict
         == verdict
     )
 
@@ -85,9 +85,9 @@ def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdi
 def test_one_run_of_the_paper_takes_a_prediction_interval():
     runs = column(0.50, 0.52, 0.51)
     width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 + 1 / 3)
-    for theirs in (column(), column(0.1)):
-        found = ours(printed(0.5, single=True), runs, theirs)
-        assert found.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
+    for author_runs in (column(), column(0.1)):
+        judgement = ours(printed(0.5, single=True), runs, author_runs)
+        assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
     mean = ours(printed(0.5), runs).interval[0]
     assert mean[1] - mean[0] == pytest.approx(2 * width * math.sqrt((1 / 3 + 1 / 6) / (1 / 3 + 1)))
 
@@ -113,8 +113,8 @@ def test_runs_that_do_not_scatter():
 
 
 def test_a_spread_is_known_to_a_third_of_itself():
-    found = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), column(), column())
-    assert found.verdict == CANNOT_TELL
+    judgement = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), column(), column())
+    assert judgement.verdict == CANNOT_TELL
     small = judge_ours(printed(0.02, "spread", range=0.5), np.array([0.02]), column(), column(), 3)
     assert small.verdict == "reproduced"
     assert small.interval[0, 1] == pytest.approx(1.959964 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
@@ -132,7 +132,9 @@ def test_a_spread_is_known_to_a_third_of_itself():
 )
 def test_findings_of_six_runs(quantifier, verdicts_by_count):
     shows = [[True] * count + [False] * (6 - count) for count in range(7)]
-    assert [judge_finding(quantifier, some).verdict for some in shows] == verdicts_by_count
+    assert [
+        judge_finding(quantifier, shown_by_run).verdict for shown_by_run in shows
+    ] == verdicts_by_count
 
 
 def test_fewer_than_three_runs_cannot_tell_unless_the_paper_speaks_of_one():
@@ -170,22 +172,24 @@ def table(p: float | None, n_theirs: int = 6) -> TableTest:
 
 
 def test_a_cell_differs_only_if_its_table_is_told_apart():
-    theirs = column(*(0.5 + 0.01 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
-    runs = theirs + 0.2
+    author_runs = column(*(0.5 + 0.01 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    runs = author_runs + 0.2
     for p, verdict in [(0.04, "differs"), (0.06, CANNOT_TELL)]:
-        judged = judge_ours(printed(0.5), runs.mean(0), runs, theirs, table=table(p))
+        judged = judge_ours(printed(0.5), runs.mean(0), runs, author_runs, table=table(p))
         assert judged.verdict == verdict
     assert judged.settles == "a table that is told apart as a whole: today p = 0.06"
-    alike = judge_ours(printed(0.5), theirs.mean(0), theirs, theirs, table=table(0.01))
-    assert alike.verdict == "reproduced"
+    same_runs = judge_ours(
+        printed(0.5), author_runs.mean(0), author_runs, author_runs, table=table(0.01)
+    )
+    assert same_runs.verdict == "reproduced"
 
 
 def test_one_run_of_the_authors_is_ranked_among_ours():
-    theirs = column(0.9)
+    author_runs = column(0.9)
     claim = printed(0.9, single=True)
     for n_runs, verdict in [(RUNS_FOR_A_RANK, "differs"), (RUNS_FOR_A_RANK - 1, CANNOT_TELL)]:
         runs = column(*np.linspace(0.3, 0.5, n_runs))
-        judged = judge_ours(claim, runs.mean(0), runs, theirs, table=table(None, 1))
+        judged = judge_ours(claim, runs.mean(0), runs, author_runs, table=table(None, 1))
         assert judged.verdict == verdict
     assert judged.settles.startswith(f"with {RUNS_FOR_A_RANK} of our runs")
 
@@ -195,24 +199,24 @@ def test_one_run_of_the_authors_is_ranked_among_ours():
 
 def test_as_many_runs_settle_as_the_sentence_says():
     """Repeating our runs until there are as many narrows the interval to the tolerance."""
-    theirs = column(*(0.5 + 0.05 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    author_runs = column(*(0.5 + 0.05 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
     runs = column(*(0.5 + 0.2 * np.array([-1, 1, -1, 1, -1, 1])))
-    judged = judge_ours(printed(0.5), runs.mean(0), runs, theirs)
+    judged = judge_ours(printed(0.5), runs.mean(0), runs, author_runs)
     assert judged.verdict == CANNOT_TELL
     n_needed = int(judged.settles.split()[1])
     for n_runs, verdict in [(n_needed, "reproduced"), (n_needed - 1, CANNOT_TELL)]:
         deviations = np.resize([-1.0, 1.0], n_runs) - np.resize([-1.0, 1.0], n_runs).mean()
         scatter = runs.std(ddof=1) / deviations.std(ddof=1)
         more = column(*(0.5 + scatter * deviations))
-        assert judge_ours(printed(0.5), more.mean(0), more, theirs).verdict == verdict
+        assert judge_ours(printed(0.5), more.mean(0), more, author_runs).verdict == verdict
 
 
 def test_no_number_of_runs_settles_what_the_authors_runs_leave_open():
-    theirs = column(*(0.5 + 0.4 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
+    author_runs = column(*(0.5 + 0.4 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
     runs = column(*(0.5 + 0.01 * np.array([-1, 1, -0.5, 0.5, 0, 0])))
-    width = scipy.stats.t.ppf(0.975, 5) * theirs.std(ddof=1) / math.sqrt(6)
+    width = scipy.stats.t.ppf(0.975, 5) * author_runs.std(ddof=1) / math.sqrt(6)
     expected = f"never: the scatter of the author's 6 runs leaves ±{width:.2g}"
-    assert judge_ours(printed(0.5), runs.mean(0), runs, theirs).settles == expected
+    assert judge_ours(printed(0.5), runs.mean(0), runs, author_runs).settles == expected
 
 
 def test_counts_are_judged_by_fishers_exact_test():
@@ -224,5 +228,5 @@ def test_counts_are_judged_by_fishers_exact_test():
     assert settles == "with 7 of our runs, if their share stays as it is"
     assert judge_count(claim, Count(7, 7), Count(2, 6)).verdict == "differs"
     assert judge_count(claim, Count(2, 6), Count(2, 6)).verdict == CANNOT_TELL
-    many = Count(1000, 6000)
-    assert judge_count(claim, many, many).verdict == "reproduced"
+    count = Count(1000, 6000)
+    assert judge_count(claim, count, count).verdict == "reproduced"

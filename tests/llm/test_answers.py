@@ -1,4 +1,4 @@
-"""Prompts, answers and mistakes, and where digits stand among tokens; each against the naive way."""
+"""Prompts, answers, mistakes and the tokens of digits, each against the naive way."""
 
 import pytest
 import torch
@@ -37,13 +37,13 @@ def naive_carrying(a: int, b: int, value: int) -> bool:
     """By hand: add column by column, and look at each digit that gets a one."""
     if value == a + b:
         return False
-    carry, found = 0, False
+    carry, has_mistake = 0, False
     for i in range(5):
-        da, db, given = (n // 10**i % 10 for n in (a, b, value))
+        da, db, answer_digit = (n // 10**i % 10 for n in (a, b, value))
         right = (da + db + carry) % 10
-        found |= carry == 1 and (right - given) % 10 == 1
+        has_mistake |= carry == 1 and (right - answer_digit) % 10 == 1
         carry = int(da + db + carry >= 10)
-    return found
+    return has_mistake
 
 
 def test_carrying_mistakes_by_column_addition():
@@ -53,11 +53,11 @@ def test_carrying_mistakes_by_column_addition():
         pairs.sum(1) + torch.randint(-1111, 1112, (2000,), generator=generator) // 10 * 10
     ).tolist()
     values = [10 * x if i % 50 == 0 else x for i, x in enumerate(wrong)]
-    found = Answers(pairs, tuple(map(str, values)), BARE)
+    answers = Answers(pairs, tuple(map(str, values)), BARE)
     expected = [naive_carrying(a, b, v) for (a, b), v in zip(pairs.tolist(), values, strict=True)]
-    assert found.carrying.tolist() == expected
+    assert answers.carrying.tolist() == expected
     assert 0.1 < sum(expected) / len(expected) < 0.9
-    assert found.carry_share == pytest.approx(sum(expected) / int((~found.right).sum()))
+    assert answers.carry_share == pytest.approx(sum(expected) / int((~answers.right).sum()))
 
 
 def test_random_digits_make_as_many_carrying_mistakes_as_chance_says():
@@ -78,9 +78,9 @@ def test_every_digit_is_in_the_token_that_holds_it(name, template):
     grouped = 0
     for a, b in [*prompts.draw(50, seed=5).tolist(), [1111, 1111], [1000, 1001]]:
         prompt = template.prompt(a, b)
-        found = tokenizer(prompt, return_offsets_mapping=True)
-        places = prompts.locate(prompt, found["offset_mapping"], a, b)
-        tokens = tokenizer.convert_ids_to_tokens(found["input_ids"])
+        encoding = tokenizer(prompt, return_offsets_mapping=True)
+        places = prompts.locate(prompt, encoding["offset_mapping"], a, b)
+        tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
         holders = [i for i, token in enumerate(tokens) for c in token if c.isdigit()]
         assert holders[-8:] == [*places.a, *places.b]
         assert "+" in tokens[places.plus]
@@ -89,12 +89,12 @@ def test_every_digit_is_in_the_token_that_holds_it(name, template):
     assert (grouped > 0) == (name in ("grouped_digits", "bytes_and_threes"))
 
 
-@pytest.mark.parametrize("left_out", ["+", "7"])
-def test_a_tokenizer_that_leaves_a_sign_out(left_out, monkeypatch):
+@pytest.mark.parametrize("sign", ["+", "7"])
+def test_a_tokenizer_that_leaves_a_sign_out(sign, monkeypatch):
     monkeypatch.setattr(
-        small, "TOKENS", tuple("?" if token == left_out else token for token in small.TOKENS)
+        small, "TOKENS", tuple("?" if token == sign else token for token in small.TOKENS)
     )
-    with pytest.raises(BadInput, match=f"cannot write 1234 . 5678, but '[^{left_out}]*': expected"):
+    with pytest.raises(BadInput, match=f"cannot write 1234 . 5678, but '[^{sign}]*': expected"):
         prompts.check_tokenizer(small.tokenizer(), BARE)
 
 
@@ -110,17 +110,17 @@ def test_frequent_and_random_pairs():
     assert most_frequent(wins) == ((2, 3), (1, 0), (0, 1), (1, 2))
     assert frequent_pairs(wins, 2) == [((1, 0), (2, 3)), ((0, 1), (2, 3))]
     size = Size(3, 4)
-    taken = {*most_frequent(wins), (0, 0)}
+    excluded = {*most_frequent(wins), (0, 0)}
     targets = [((1, 0), (2, 3)), ((2, 0), (2, 3)), ((2, 1),)]
-    drawn = random_pairs(size, targets, taken, seed=0)
-    assert [[layer for layer, _ in heads] for heads in drawn] == [[1, 2], [2, 2], [2]]
-    assert not {head for heads in drawn for head in heads} & taken
-    every = random_pairs(size, [((1, 0), (2, 3))] * 100, taken, seed=0)
-    assert len(every) == len({*every}) == 2 * 3
-    assert random_pairs(size, targets, taken, seed=0) == drawn
-    assert any(random_pairs(size, targets, taken, seed=seed) != drawn for seed in (1, 2, 3))
+    pairs = random_pairs(size, targets, excluded, seed=0)
+    assert [[layer for layer, _ in heads] for heads in pairs] == [[1, 2], [2, 2], [2]]
+    assert not {head for heads in pairs for head in heads} & excluded
+    all_pairs = random_pairs(size, [((1, 0), (2, 3))] * 100, excluded, seed=0)
+    assert len(all_pairs) == len({*all_pairs}) == 2 * 3
+    assert random_pairs(size, targets, excluded, seed=0) == pairs
+    assert any(random_pairs(size, targets, excluded, seed=seed) != pairs for seed in (1, 2, 3))
 
 
 def test_a_reply_without_a_number_has_no_digit_right():
-    found = Answers(torch.tensor([[5000, 1000], [5542, 1558]]), ("6000", "no idea"), BARE)
-    assert found.by_position == [0.5] * 4
+    answers = Answers(torch.tensor([[5000, 1000], [5542, 1558]]), ("6000", "no idea"), BARE)
+    assert answers.by_position == [0.5] * 4

@@ -12,15 +12,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(kind):
-    model, chosen = build(kind, 40), ((2, 3), (1, 1), (1, 0))
+    model, heads = build(kind, 40), ((2, 3), (1, 1), (1, 0))
     ids = torch.randint(3, 40, (5, 9), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
         intact = model(ids).logits
-        with ablated(model, chosen):
-            found = model(ids).logits
+        with ablated(model, heads):
+            logits = model(ids).logits
         again = model(ids).logits
         d_head = blocks(model)[0].projection.weight.numel() // (24 * 4)
-        for layer, head in chosen:
+        for layer, head in heads:
             weight = blocks(model)[layer].projection.weight
             columns = slice(head * d_head, (head + 1) * d_head)
             # GPT-2 stores it transposed
@@ -29,9 +29,9 @@ def test_an_ablated_head_is_zeroed_columns_of_the_output_projection(kind):
             else:
                 weight[:, columns] = 0
         expected = model(ids).logits
-    assert (found - expected).abs().max() == 0.0
+    assert (logits - expected).abs().max() == 0.0
     assert torch.equal(intact, again)  # the hooks are gone
-    assert (found - intact).abs().max() > 1e-3
+    assert (logits - intact).abs().max() > 1e-3
 
 
 def test_planted_staircases_are_found_exactly():

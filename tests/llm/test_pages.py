@@ -1,4 +1,4 @@
-"""The pages' language model: which one, its streams by planted geometry, and what the plots draw."""
+"""The pages' language model: its streams by planted geometry, and the data of the plots."""
 
 import re
 import socket
@@ -19,7 +19,7 @@ N = 400
 
 @pytest.fixture
 def planted() -> survey.Survey:
-    """The leading axis is the carry after the attention of layer 1, the digit after its MLP, and noise elsewhere."""
+    """The leading axis is the carry after attention 1, the digit after MLP 1, noise elsewhere."""
     pairs = prompts.draw(N)
     generator = torch.Generator().manual_seed(0)
     points = 0.1 * torch.randn(3, 2, 5, N, 6, generator=generator)
@@ -46,11 +46,11 @@ def planted() -> survey.Survey:
 
 
 def test_streams_find_what_was_planted(planted):
-    found = planted.separations()
-    assert found.output.unique().tolist() == [0, 1, 2, 3]
-    for _, each in found.groupby("output"):
+    separations = planted.separations()
+    assert separations.output.unique().tolist() == [0, 1, 2, 3]
+    for _, rows in separations.groupby("output"):
         in_plane, pockets = (
-            each[measure].tolist()
+            rows[measure].tolist()
             for measure in ("carry-in, on one of two axes", "nearest centre is the digit’s")
         )
         assert len(in_plane) == 6
@@ -88,6 +88,6 @@ def test_the_small_model_is_small_and_adds_without_a_network(monkeypatch):
     assert (
         sum(path.stat().st_size for path in (ROOT / "data" / "llm" / "small").iterdir()) < 8 * 2**20
     )
-    found = recordings.load("ours", "default", n_examples=100, n_pairs=1)
-    assert found.answers.accuracy >= 0.95
-    assert [a.kind for a in found.ablated] == ["frequent", "random"]
+    recording = recordings.load("ours", "default", n_examples=100, n_pairs=1)
+    assert recording.answers.accuracy >= 0.95
+    assert [a.kind for a in recording.ablated] == ["frequent", "random"]

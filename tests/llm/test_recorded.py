@@ -31,7 +31,6 @@ def llemma(released, data) -> Path:
     return data / "author" / "llm" / "llemma.json"
 
 
-@pytest.mark.slow
 def test_llemma_is_as_the_paper_prints(llemma):
     for name in (
         "tab2/llemma/accuracy",
@@ -40,13 +39,20 @@ def test_llemma_is_as_the_paper_prints(llemma):
     ):
         claim = claims.claims()[name]
         assert abs(of(name).value - claim.paper) <= claim.unit / 2, name
-    found = recordings.recording("llemma")
-    assert found.accuracy == found.answers.accuracy == 0.867
-    assert found.answers.right.tolist() == found.correct
-    assert (int(found.answers.carrying.sum()), int((~found.answers.right).sum())) == (85, 133)
-    assert torch.equal(found.answers.pairs, prompts.draw(1000))
-    assert found.counts.sum() == 1000 * (4 + found.answers.template.tokens)
-    assert most_frequent(found.counts)[3:5] == found.frequent_heads[3:5] == ((13, 23), (15, 15))
+    recording = recordings.recording("llemma")
+    assert recording.accuracy == recording.answers.accuracy == 0.867
+    assert recording.answers.right.tolist() == recording.correct
+    assert (int(recording.answers.carrying.sum()), int((~recording.answers.right).sum())) == (
+        85,
+        133,
+    )
+    assert torch.equal(recording.answers.pairs, prompts.draw(1000))
+    assert recording.counts.sum() == 1000 * (4 + recording.answers.template.tokens)
+    assert (
+        most_frequent(recording.counts)[3:5]
+        == recording.frequent_heads[3:5]
+        == ((13, 23), (15, 15))
+    )
     for name in ("tab2/llemma/ablated_accuracy/0", "tab2/llemma/addition_heads"):
         with pytest.raises(
             BadInput, match="carry llm EleutherAI/llemma_7b --ablate 13:23,15:15 --pairs 3 --out"
@@ -79,7 +85,7 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
 
     wins = torch.zeros(14, 32, 32, dtype=torch.int64)
     wins[0, 13, 23], wins[1, 15, 15], wins[2, 15, 15] = 10, 9, 1
-    found = survey.Survey(
+    planted_survey = survey.Survey(
         key,
         answers(9),
         wins,
@@ -94,7 +100,7 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
         ),
         {},
     )
-    found.save(data / "llm" / key / survey.FILE)
+    planted_survey.save(data / "llm" / key / survey.FILE)
 
 
 def test_rows_from_a_survey_of_our_own(data):

@@ -29,17 +29,17 @@ def test_the_tokens_are_the_tokenizers():
 
 
 def test_the_loss_sees_the_answer_only_and_never_a_prompt_of_the_protocol():
-    asked = prompts.draw(1000)[17]
-    pairs = torch.stack([asked, asked.flip(0), torch.tensor([4000, 2000])])
-    found = small.labels(pairs, small.encode(pairs))
-    assert (found[0] == -100).all()
-    assert found[2].tolist() == [
+    pair = prompts.draw(1000)[17]
+    pairs = torch.stack([pair, pair.flip(0), torch.tensor([4000, 2000])])
+    labels = small.labels(pairs, small.encode(pairs))
+    assert (labels[0] == -100).all()
+    assert labels[2].tolist() == [
         small.TOKENS.index("6"),
         *[small.TOKENS.index("0")] * 3,
         small.EOS,
         -100,
     ]
-    assert found[1, 0] != -100
+    assert labels[1, 0] != -100
 
 
 def test_training_again_gives_the_same_bits_and_learns():

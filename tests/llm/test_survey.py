@@ -1,4 +1,4 @@
-"""Surveys of tiny models: against the naive way, stopped and gone on with, and refused with one line."""
+"""Surveys of tiny models: against the naive way, stopped and resumed, and refused."""
 
 import re
 from itertools import product
@@ -21,42 +21,45 @@ BARE = prompts.TEMPLATES["bare"]
 PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "heads_to_ablate": (((0, 1), (2, 3)),)}
 
 
-def run(where, parts, **options):
-    return survey.Surveyor(inspect_model(str(where), BARE), parts, **PLAN | options).run()
+def run(model_folder, parts, **options):
+    return survey.Surveyor(inspect_model(str(model_folder), BARE), parts, **PLAN | options).run()
 
 
 @pytest.fixture(scope="module", params=zip(KINDS, TOKENIZERS, strict=True), ids=" ".join)
-def where(request, tmp_path_factory):
+def model_folder(request, tmp_path_factory):
     """A model some of whose replies end early: its end is the third token that it writes."""
     path = folder(tmp_path_factory.mktemp("model"), *request.param)
-    asked = survey.Surveyor(inspect_model(str(path), BARE), path, count=1)
-    asked.model.generation_config.eos_token_id = int(
-        asked._generate(asked._inputs(asked.pairs))[0][0, 2]
+    surveyor = survey.Surveyor(inspect_model(str(path), BARE), path, count=1)
+    surveyor.model.generation_config.eos_token_id = int(
+        surveyor._generate(surveyor._inputs(surveyor.pairs))[0][0, 2]
     )
-    asked.model.generation_config.save_pretrained(path)
+    surveyor.model.generation_config.save_pretrained(path)
     return path
 
 
 @pytest.fixture(scope="module")
-def surveyor(where, tmp_path_factory):
+def surveyor(model_folder, tmp_path_factory):
     return survey.Surveyor(
-        inspect_model(str(where), BARE), tmp_path_factory.mktemp("parts"), **PLAN
+        inspect_model(str(model_folder), BARE), tmp_path_factory.mktemp("parts"), **PLAN
     )
 
 
 @pytest.fixture(scope="module")
-def found(surveyor):
+def plain_survey(surveyor):
     return surveyor.run()
 
 
 def naive(model, tokenizer):
-    """Each prompt by itself, in whole passes: replies, wins, attention from marked to marked, stream after each MLP."""
+    """Replies, wins, attention between marked tokens and streams, by a whole pass a prompt."""
     n, replies, maps, streams = BARE.tokens, [], [], []
     wins = torch.zeros(4 + n, 3, 4, dtype=torch.int64)
     for a, b in prompts.draw(20).tolist():
         prompt = BARE.prompt(a, b)
-        found = tokenizer(prompt, return_offsets_mapping=True)
-        ids, place = list(found["input_ids"]), prompts.locate(prompt, found["offset_mapping"], a, b)
+        encoding = tokenizer(prompt, return_offsets_mapping=True)
+        ids, place = (
+            list(encoding["input_ids"]),
+            prompts.locate(prompt, encoding["offset_mapping"], a, b),
+        )
         length = len(ids)
         for _ in range(n):
             with torch.inference_mode():
@@ -89,17 +92,20 @@ def naive(model, tokenizer):
     return replies, wins, torch.stack(maps), streams
 
 
-def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
+def test_a_survey_is_what_the_naive_way_gives(surveyor, plain_survey):
     """Attention and stream of every layer, one prompt at a time, unpadded, without a cache."""
     model = surveyor.model
     replies, wins, maps, streams = naive(model, surveyor.source.tokenizer)
-    assert list(found.answers.replies) == replies
-    assert torch.equal(found.wins, wins)
-    assert found.n_staircase == int((wins.sum(0) > 0).sum())
-    assert found.frequent_heads == most_frequent(wins.sum(0))
-    for i, (layer, head) in enumerate(found.frequent_heads):
+    assert list(plain_survey.answers.replies) == replies
+    assert torch.equal(plain_survey.wins, wins)
+    assert plain_survey.n_staircase == int((wins.sum(0) > 0).sum())
+    assert plain_survey.frequent_heads == most_frequent(wins.sum(0))
+    for i, (layer, head) in enumerate(plain_survey.frequent_heads):
         square = pd.DataFrame(maps[:, layer, head].flatten(1).double().numpy())  # NaN is left out
-        for statistic, expected in ((found.mean, square.mean()), (found.std, square.std())):
+        for statistic, expected in (
+            (plain_survey.mean, square.mean()),
+            (plain_survey.std, square.std()),
+        ):
             np.testing.assert_allclose(
                 statistic[i].flatten(), expected.fillna(0), atol=1e-4, rtol=1e-3
             )
@@ -115,52 +121,52 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, found):
                 torch.testing.assert_close(
                     end[prompt], expected[layer, output], atol=1e-4, rtol=1e-4
                 )
-    kinds = [a.kind for a in found.ablated]
+    kinds = [a.kind for a in plain_survey.ablated]
     assert kinds[:3] == ["asked", "frequent", "frequent"]
     assert {*kinds[3:]} <= {"random"}
     # what is asked for may be a frequent pair
-    assert len({a.heads for a in found.ablated[1:]}) == len(kinds) - 1
+    assert len({a.heads for a in plain_survey.ablated[1:]}) == len(kinds) - 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_gives_the_same_survey(where, found, tmp_path):
-    there = survey.Surveyor(
-        inspect_model(str(where), BARE, device="cuda"), tmp_path / "gpu", **PLAN
+def test_a_gpu_gives_the_same_survey(model_folder, plain_survey, tmp_path):
+    on_gpu = survey.Surveyor(
+        inspect_model(str(model_folder), BARE, device="cuda"), tmp_path / "gpu", **PLAN
     ).run()
-    assert there.record["device"] == "cuda"
-    assert torch.equal(there.wins[:4], found.wins[:4])
-    torch.testing.assert_close(there.mean, found.mean, atol=1e-3, rtol=1e-3)
+    assert on_gpu.record["device"] == "cuda"
+    assert torch.equal(on_gpu.wins[:4], plain_survey.wins[:4])
+    torch.testing.assert_close(on_gpu.mean, plain_survey.mean, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("where", [("mistral", "grouped_digits")], indirect=True)
-def test_what_was_stopped_goes_on_where_it_was(where, found, tmp_path, monkeypatch):
-    def stop(what, share):
-        if what == "intact-0002":
+@pytest.mark.parametrize("model_folder", [("mistral", "grouped_digits")], indirect=True)
+def test_what_was_stopped_goes_on_where_it_was(model_folder, plain_survey, tmp_path, monkeypatch):
+    def stop(step, share):
+        if step == "intact-0002":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(where, tmp_path / "parts", report=stop)
+        run(model_folder, tmp_path / "parts", report=stop)
     (parts,) = (tmp_path / "parts").iterdir()
     assert sorted(path.name for path in parts.iterdir()) == [
         f"intact-000{i}.safetensors" for i in range(3)
     ]
     (parts / "intact-0001.safetensors").unlink()
-    asked = []
+    batches = []
     inputs = survey.Surveyor._inputs
     monkeypatch.setattr(
-        survey.Surveyor, "_inputs", lambda self, x: asked.append(len(x)) or inputs(self, x)
+        survey.Surveyor, "_inputs", lambda self, x: batches.append(len(x)) or inputs(self, x)
     )
-    again = run(where, tmp_path / "parts")
+    again = run(model_folder, tmp_path / "parts")
     # the lost batch, the last one, and the ablations
-    assert asked == [6, 2, *[6, 6, 6, 2] * len(found.ablated)]
-    assert again.lines() == found.lines()
-    assert torch.equal(again.wins, found.wins)
-    torch.testing.assert_close(again.points, found.points, equal_nan=True)
-    asked.clear()
-    run(where, tmp_path / "parts")
-    assert asked == []
-    other = run(where, tmp_path / "parts", seed=1)  # other prompts are another survey
-    assert len(asked) == 4 * (1 + len(other.ablated))
+    assert batches == [6, 2, *[6, 6, 6, 2] * len(plain_survey.ablated)]
+    assert again.lines() == plain_survey.lines()
+    assert torch.equal(again.wins, plain_survey.wins)
+    torch.testing.assert_close(again.points, plain_survey.points, equal_nan=True)
+    batches.clear()
+    run(model_folder, tmp_path / "parts")
+    assert batches == []
+    other_survey = run(model_folder, tmp_path / "parts", seed=1)  # other prompts are another survey
+    assert len(batches) == 4 * (1 + len(other_survey.ablated))
 
 
 @pytest.fixture
@@ -172,15 +178,17 @@ def never_loaded(monkeypatch):
 
 
 def test_the_command_writes_one_small_file(carry, data, tmp_path):
-    where = str(folder(tmp_path / "tiny"))
-    code, out, err = carry("llm", where, "--prompts", "12", "--ablate", "0:1,2:3")
+    model_folder = str(folder(tmp_path / "tiny"))
+    code, out, err = carry("llm", model_folder, "--prompts", "12", "--ablate", "0:1,2:3")
     assert code == 0, err
-    found = survey.read(data / "llm" / "tiny" / survey.FILE)
-    assert format_heads(found.ablated[0].heads) == "0:1,2:3"
-    assert [a.kind for a in found.ablated] == ["asked"]  # its layers have no two other heads
-    assert out.splitlines()[:-1] == found.lines()
+    written = survey.read(data / "llm" / "tiny" / survey.FILE)
+    assert format_heads(written.ablated[0].heads) == "0:1,2:3"
+    assert [a.kind for a in written.ablated] == ["asked"]  # its layers have no two other heads
+    assert out.splitlines()[:-1] == written.lines()
     assert [path.name for path in (data / "llm" / "tiny").iterdir()] == [survey.FILE]
-    code, out, err = carry("llm", where, "--prompts", "12", "--out", str(tmp_path / "elsewhere"))
+    code, out, err = carry(
+        "llm", model_folder, "--prompts", "12", "--out", str(tmp_path / "elsewhere")
+    )
     assert code == 0, err
     kinds = [a.kind for a in survey.read(tmp_path / "elsewhere" / survey.FILE).ablated]
     assert kinds == ["frequent"] * 3 + ["random"] * 3
@@ -210,13 +218,13 @@ def test_bad_options(refused, data, tmp_path, arguments, complaint):
 
 @pytest.mark.usefixtures("never_loaded")
 def test_no_model(refused, data, tmp_path):
-    for where in ("empty", "damaged"):
-        (tmp_path / where).mkdir()
+    for name in ("empty", "damaged"):
+        (tmp_path / name).mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{")
-    for where in ("empty", "damaged", "nowhere"):
-        said = refused("llm", str(tmp_path / where))
+    for name in ("empty", "damaged", "nowhere"):
+        message = refused("llm", str(tmp_path / name))
         assert re.search(
-            rf"{where} holds no language model that can be read \(.*\): expected a folder", said
+            rf"{name} holds no language model that can be read \(.*\): expected a folder", message
         )
     BertConfig().save_pretrained(tmp_path / "bert")
     assert "BertLMHeadModel is laid out in another way: expected layers" in refused(
@@ -226,9 +234,11 @@ def test_no_model(refused, data, tmp_path):
 
 
 def test_damaged_weights_and_a_survey_that_is_missing_or_damaged(refused, tmp_path):
-    where, path = folder(tmp_path / "tiny"), tmp_path / survey.FILE
-    (where / "model.safetensors").write_bytes(b"0" * 100)
-    assert f"{where} holds no language model that can be read" in refused("llm", str(where))
+    model_folder, path = folder(tmp_path / "tiny"), tmp_path / survey.FILE
+    (model_folder / "model.safetensors").write_bytes(b"0" * 100)
+    assert f"{model_folder} holds no language model that can be read" in refused(
+        "llm", str(model_folder)
+    )
     with pytest.raises(BadInput, match="does not exist: run `carry llm` again"):
         survey.read(path)
     path.write_bytes(b"0" * 50)

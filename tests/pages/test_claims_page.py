@@ -1,4 +1,4 @@
-"""The claims page: what it says is what the ledger and its results have, in HTML that reads without a script."""
+"""The claims page agrees with the ledger and its results, in HTML that needs no script."""
 
 import json
 import re
@@ -42,13 +42,13 @@ def test_every_row_has_words_of_its_own():
     assert [title for title, count in titles.items() if count > 1] == []
 
 
-def test_a_row_that_the_results_do_not_know_or_whose_number_was_corrected_is_not_run(ledger):  # noqa: F811
-    results, known = ledger / "results" / "ours.json", ledger / "claims.yml"
-    found = json.loads(results.read_text())
+def test_a_row_without_results_or_with_a_corrected_number_is_not_run(ledger):  # noqa: F811
+    results, claims_file = ledger / "results" / "ours.json", ledger / "claims.yml"
+    stored = json.loads(results.read_text())
     results.write_text(
-        json.dumps(found | {"rows": [r for r in found["rows"] if r["id"] != "n2/squashing/pos8"]})
+        json.dumps(stored | {"rows": [r for r in stored["rows"] if r["id"] != "n2/squashing/pos8"]})
     )
-    known.write_text(known.read_text().replace("  paper: 0.42\n", "  paper: 0.43\n", 1))
+    claims_file.write_text(claims_file.read_text().replace("  paper: 0.42\n", "  paper: 0.43\n", 1))
     entries = {e.claim.id: e for e in claims_page.read().entries}
     assert entries["n2/squashing/pos7"].claim.paper == 0.43
     for name in ("n2/squashing/pos7", "n2/squashing/pos8"):
@@ -56,6 +56,7 @@ def test_a_row_that_the_results_do_not_know_or_whose_number_was_corrected_is_not
         assert "`carry claims --source ours --save`" in entries[name].rows["ours"].detail
 
 
+@pytest.mark.slow
 def test_both_sources_or_one(ledger):  # noqa: F811
     assert claims_page.read().sources == ("author", "ours")
     assert claims_page.read("ours").sources == ("ours",)
@@ -79,20 +80,20 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
 
 
 def test_the_overview_counts_every_row_and_links_to_it(committed):
-    found = parsed(claims_page.part("overview", committed).html)
-    *parts, total = found.find_all("tbody")[0].find_all("tr")
+    overview = parsed(claims_page.part("overview", committed).html)
+    *parts, total = overview.find_all("tbody")[0].find_all("tr")
     sections = {
         e.claim.section.lower().replace(" ", "-"): e.claim.section for e in committed.entries
     }
     assert len(parts) == len(sections)
-    for a in found.find_all("a"):
-        asked = dict(parse_qsl(a["data-filter"]))
+    for a in overview.find_all("a"):
+        filters = dict(parse_qsl(a["data-filter"]))
         mark, number, verdict = a.text.split(maxsplit=2)
-        assert verdict == asked["verdict"]
+        assert verdict == filters["verdict"]
         assert mark == SIGNS[verdict]
-        section = sections[asked["section"]] if "section" in asked else None
-        there = [e for e in committed.entries if section in (None, e.claim.section)]
-        assert int(number) == sum(e.verdict(asked["source"]) == verdict for e in there)
+        section = sections[filters["section"]] if "section" in filters else None
+        entries = [e for e in committed.entries if section in (None, e.claim.section)]
+        assert int(number) == sum(e.verdict(filters["source"]) == verdict for e in entries)
     assert sum(int(a.text.split()[1]) for a in total.find_all("a")) == 2 * len(claims.claims())
 
 
@@ -102,7 +103,7 @@ def shown(text: str) -> str:
 
 
 def test_a_row_says_nothing_twice(committed):
-    """Its detail without what its cells say, and each quantity named once with the values of all runs."""
+    """Its detail leaves out the cells' words, and names each quantity once, with all values."""
     n_rows = 0
     for entry in committed.entries:
         for row in entry.rows.values():
@@ -119,8 +120,8 @@ def test_a_row_says_nothing_twice(committed):
     assert n_rows > 50
     row = replace(committed.entries[0].rows["ours"], runs=[0.5, 0.25], fields={"run": ["0", "1"]})
     assert claims_page.by_run(row) == "Runs: 0.500, 0.250."
-    others = replace(row, fields={"run": ["primed 0", "1"]})
-    assert claims_page.by_run(others) == "Runs primed 0, 1: 0.500, 0.250."
+    named_runs = replace(row, fields={"run": ["primed 0", "1"]})
+    assert claims_page.by_run(named_runs) == "Runs primed 0, 1: 0.500, 0.250."
     measured = {"run": ["0", "1"], "left_over": [[1.0, 2.0], None], "head": ["1:0", "1:0"]}
     assert claims_page.by_run(replace(row, fields=measured)) == (
         "Runs: 0.500, 0.250; left over: 1 2, –; head: 1:0 in each."
@@ -158,9 +159,9 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
             row = entry.rows[source]
-            how = tr.find_all("details")[0].text
-            assert shown(claims_page.remarks(row, entry.claim)) in how
-            assert shown(claims_page.by_run(row)) in how
+            details = tr.find_all("details")[0].text
+            assert shown(claims_page.remarks(row, entry.claim)) in details
+            assert shown(claims_page.by_run(row)) in details
     places = {
         tr["id"]: tr.find("a", href=re.compile("arxiv"))["href"].removeprefix(PAPER) for tr in rows
     }

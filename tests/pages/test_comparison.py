@@ -1,4 +1,4 @@
-"""The page of `carry compare`: self-contained, with a figure for each table and text for each figure."""
+"""The page of `carry compare` is one file, with a figure for each table and a text for each."""
 
 import json
 import re
@@ -17,14 +17,14 @@ NAME = "n1_s0.4_w0.5_dff64_h4"
 
 
 @pytest.fixture
-def asked(data, few_draws):
+def answered(data, few_draws):
     save_random(groups.find(NAME), (0, 3), "quick", 9)
     subject = compare.subject(NAME)
     return subject, compare.ask(subject, pairs=8, surveyed=few_sums)
 
 
-def test_the_page_needs_no_other_file(asked):
-    subject, answers = asked
+def test_the_page_needs_no_other_file(answered):
+    subject, answers = answered
     page = comparison.html({NAME: answers}, [subject])
     assert f"<h2>{NAME}</h2>" in page
     assert page.count("<img ") == 4  # strips, two tables, attention
@@ -34,8 +34,8 @@ def test_the_page_needs_no_other_file(asked):
     assert compare.value_words(exact) in page
 
 
-def test_a_strip_has_each_run_the_paper_and_our_seeds(asked):
-    _, answers = asked
+def test_a_strip_has_each_run_the_paper_and_our_seeds(answered):
+    _, answers = answered
     (row,) = [row for row in comparison.strip_rows(answers) if row.question == "Carry neurons"]
     assert (row.paper, len(row.seeds), [*row.yours]) == (86, 6, ["0", "3"])
 

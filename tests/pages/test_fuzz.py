@@ -188,13 +188,13 @@ def test_sums_are_written_and_classified_as_python_adds_them(pairs, forms, cut, 
     are_sums = same_shape and not {*forms} & {*NO_FORMS}
     fit = is_width and all(x >= 0 and y >= 0 and x + y < 10**width for x, y in pairs)
     encoded = outcome(lambda: sums.encode(a, b, Layout(width, causal)))
-    wanted = outcome(lambda: sums.targets(a, b, Layout(width, causal)))
+    target = outcome(lambda: sums.targets(a, b, Layout(width, causal)))
     classes = outcome(lambda: carries.classify(a, b, width))
     if not (are_sums and is_width):
-        assert all(map(is_refused, (encoded, wanted, classes)))
+        assert all(map(is_refused, (encoded, target, classes)))
         return
     rows = 2 if forms[0] == "several rows" else 1
-    assert is_refused(encoded) == is_refused(wanted) == (not fit)
+    assert is_refused(encoded) == is_refused(target) == (not fit)
     if fit:
         answers = [written(x + y, width) for x, y in pairs]
         operands = [[*written(x, width), 10, *written(y, width)] for x, y in pairs]
@@ -202,7 +202,7 @@ def test_sums_are_written_and_classified_as_python_adds_them(pairs, forms, cut, 
         expected = [x + tail for x, tail in zip(operands, tails, strict=True)] * rows
         assert encoded.reshape(-1, 3 * width + 1).tolist() == expected
         closed = [x + [11] * causal for x in answers] * rows
-        assert wanted.reshape(len(expected), -1).tolist() == closed
+        assert target.reshape(len(expected), -1).tolist() == closed
     has_class = all(in_a_class(x, y, width) for x, y in pairs)
     assert is_refused(classes) == (not has_class or width > 12)
     if not is_refused(classes):
@@ -234,25 +234,25 @@ DRAWN = {"n": SIZES, "x": NUMBERS | st.integers(0, 499_999), "seed": SIZES | st.
 def test_a_draw_is_of_sums_or_is_refused(draw, n, x, seed):
     assume(draw not in ("sample",) or n not in (9, 10, 12))  # as many classes take a while
     assume(draw != "unrank" or x < 2**63)
-    drawn = outcome(lambda: DRAWS[draw](n, x, seed))
+    sampled = outcome(lambda: DRAWS[draw](n, x, seed))
     whole = type(n) is int
-    if is_refused(drawn):
+    if is_refused(sampled):
         return
     assert whole or draw == "n_sums_in_class"
     if draw == "n_sums":
-        assert n > 3 or drawn == sum(10**n - a for a in range(10**n))
-        assert drawn * 2 == 10**n * (10**n + 1)
+        assert n > 3 or sampled == sum(10**n - a for a in range(10**n))
+        assert sampled * 2 == 10**n * (10**n + 1)
     elif draw == "digits":
         assert x >= 0
-        assert drawn.tolist() == written(x, n)
+        assert sampled.tolist() == written(x, n)
     elif draw == "unrank":
-        a, b = (int(i) for i in drawn)
+        a, b = (int(i) for i in sampled)
         assert 0 <= x < sums.n_sums(n)
         assert min(a, b) >= 0
         assert a + b < 10**n
         assert a * 10**n - a * (a - 1) // 2 + b == x
     elif draw in ("equal_sums", "long_sums", "sample", "sample_class"):
-        a, b = (i.tolist() for i in drawn)
+        a, b = (i.tolist() for i in sampled)
         limit = 10 ** (n if draw != "sample_class" else len(str(x)))
         assert all(i >= 0 and j >= 0 and i + j < limit for i, j in zip(a, b, strict=True))
         if draw == "sample_class":
@@ -291,22 +291,24 @@ def plain(model: Transformer, tokens: Tensor, change: Change = lambda name, x: x
 
     resid = change("embed", p["embed.weight"][tokens] * math.sqrt(config.d_model))
     for l in range(config.layers):
-        at = f"blocks.{l}"
-        resid = change(f"{at}.resid_pre", resid)
-        x = norm(resid, f"{at}.norm")
-        heads = {n: linear(x, f"{at}.{n}").unflatten(-1, (config.heads, -1)) for n in "qkv"}
-        q, k, v = (turn(change(f"{at}.attn.{n}", y)) for n, y in heads.items())
+        block = f"blocks.{l}"
+        resid = change(f"{block}.resid_pre", resid)
+        x = norm(resid, f"{block}.norm")
+        heads = {n: linear(x, f"{block}.{n}").unflatten(-1, (config.heads, -1)) for n in "qkv"}
+        q, k, v = (turn(change(f"{block}.attn.{n}", y)) for n, y in heads.items())
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(config.d_head)
         if config.causal:
             scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
-        pattern = change(f"{at}.attn.pattern", change(f"{at}.attn.scores", scores).softmax(-1))
-        z = change(f"{at}.attn.z", torch.einsum("bhqk,bkhd->bqhd", pattern, v))
-        out = change(f"{at}.attn_out", linear(z.flatten(-2), f"{at}.o"))
-        mid = change(f"{at}.resid_mid", change(f"{at}.attn.skip", resid) + out)
-        pre = change(f"{at}.mlp.pre", linear(norm(mid, f"{at}.norm"), f"{at}.up"))
-        post = change(f"{at}.mlp.post", F.relu(pre))
-        out = change(f"{at}.mlp_out", linear(post, f"{at}.down"))
-        resid = change(f"{at}.resid_post", change(f"{at}.mlp.skip", mid) + out)
+        pattern = change(
+            f"{block}.attn.pattern", change(f"{block}.attn.scores", scores).softmax(-1)
+        )
+        z = change(f"{block}.attn.z", torch.einsum("bhqk,bkhd->bqhd", pattern, v))
+        out = change(f"{block}.attn_out", linear(z.flatten(-2), f"{block}.o"))
+        mid = change(f"{block}.resid_mid", change(f"{block}.attn.skip", resid) + out)
+        pre = change(f"{block}.mlp.pre", linear(norm(mid, f"{block}.norm"), f"{block}.up"))
+        post = change(f"{block}.mlp.post", F.relu(pre))
+        out = change(f"{block}.mlp_out", linear(post, f"{block}.down"))
+        resid = change(f"{block}.resid_post", change(f"{block}.mlp.skip", mid) + out)
     return change("logits", linear(norm(resid, "norm"), "unembed"))
 
 
@@ -368,15 +370,15 @@ def position_axis(name: str) -> int:
 
 
 @fuzzed(HOOKED, 40)
-def test_a_hook_changes_what_it_says_or_is_refused(shape, point, layer, returned, read, how, seed):
+def test_a_hook_changes_what_it_says_or_is_refused(shape, point, layer, returned, read, call, seed):
     model = MODELS[shape]
     config, tokens = model.config, tokens_of(model.config, seed)
     name = point if point in ("embed", "logits") else f"blocks.{layer}.{point}"
     f = (RETURNS | WRONG_RETURNS)[returned]
 
-    def hook(at: str, x: Tensor) -> Any:
-        assert x.shape[position_axis(at)] == len(at.positions)
-        return f(at, x) if at == name else x
+    def hook(point_name: str, x: Tensor) -> Any:
+        assert x.shape[position_axis(point_name)] == len(point_name.positions)
+        return f(point_name, x) if point_name == name else x
 
     weights = dict(model.named_parameters())
     calls = {
@@ -385,11 +387,11 @@ def test_a_hook_changes_what_it_says_or_is_refused(shape, point, layer, returned
         "run_with_hooks": lambda: model.run_with_hooks(tokens, {name: lambda x, hook: f(hook, x)}),
         "run_with_cache": lambda: model.run_with_cache(tokens, [name], hook)[1][name],
     }
-    if how.startswith("run"):
+    if call.startswith("run"):
         read = None
-    result = outcome(calls[how])
+    result = outcome(calls[call])
     exists = name in config.hook_names
-    if not is_read(read, config.layout.length) or (how.startswith("run") and not exists):
+    if not is_read(read, config.layout.length) or (call.startswith("run") and not exists):
         assert is_refused(result)
         return
     if is_refused(result):
@@ -401,8 +403,12 @@ def test_a_hook_changes_what_it_says_or_is_refused(shape, point, layer, returned
     factor = 0.5 if returned in HALVED else 1.0
     cache: dict[str, Tensor] = {}
     keep = keeping(cache)
-    changed = plain(model, tokens, lambda at, x: keep(at, x * factor if at == name else x))
-    expected = cache[name] if how == "run_with_cache" else changed
+    changed = plain(
+        model,
+        tokens,
+        lambda point_name, x: keep(point_name, x * factor if point_name == name else x),
+    )
+    expected = cache[name] if call == "run_with_cache" else changed
     if returned in RETURNS:
         assert_close(result, expected if read is None else expected[:, read])
 
@@ -435,7 +441,7 @@ def changed(draw: Any) -> Intervention | Combined:
 
 
 def fits(intervention: Intervention | Combined, config: ModelConfig) -> bool:
-    """Whether a model has all parts and positions, and the sum of a patch."""
+    """Return True if a model has all parts and positions, and the sum of a patch."""
     if isinstance(intervention, Combined):
         return all(fits(part, config) for part in intervention.parts)
     for kind in PARTS:
@@ -452,11 +458,11 @@ def fits(intervention: Intervention | Combined, config: ModelConfig) -> bool:
     return positions_exist and intervention.names <= {*config.hook_names}
 
 
-def _targets(one: Intervention) -> list[tuple[str, int | None, int]]:
-    """Of each part: its point, the axis of its heads or neurons, and which it is."""
-    targets: list[tuple[str, int | None, int]] = [(name, None, 0) for name in one.names]
+def _targets(intervention: Intervention) -> list[tuple[str, int | None, int]]:
+    """Return for each part its point, the axis of its heads or neurons, and its index."""
+    targets: list[tuple[str, int | None, int]] = [(name, None, 0) for name in intervention.names]
     for kind, (_, point, axis) in PARTS.items():
-        for part in getattr(one, kind):
+        for part in getattr(intervention, kind):
             layer, i = part if kind in PAIRS else (part, 0)
             targets.append((f"blocks.{layer}.{point}", axis, i))
     return targets
@@ -471,27 +477,27 @@ def by_hand(
     if reference is None or isinstance(intervention, Combined):
         reference = sums.long_sums(20, model.config.width, generator())
     steps = []
-    for one in intervention.parts if isinstance(intervention, Combined) else (intervention,):
+    for part in intervention.parts if isinstance(intervention, Combined) else (intervention,):
         cache: dict[str, Tensor] = {}
-        if isinstance(one, MeanAblation):
+        if isinstance(part, MeanAblation):
             tokens = sums.encode(*reference, model.config.layout)
             plain(model, tokens, keeping(cache, average=True))
-        elif isinstance(one, Patch) and _targets(one):
-            tokens = sums.encode(*([x] for x in one.source), model.config.layout)
+        elif isinstance(part, Patch) and _targets(part):
+            tokens = sums.encode(*([x] for x in part.source), model.config.layout)
             plain(model, tokens, keeping(cache))
-        steps.append((one, cache))
+        steps.append((part, cache))
 
     def change(name: str, x: Tensor) -> Tensor:
-        for one, cache in steps:
+        for part, cache in steps:
             value = cache.get(name, torch.zeros_like(x)).expand_as(x)
-            for at, axis, i in _targets(one):
-                if at != name:
+            for point, axis, i in _targets(part):
+                if point != name:
                     continue
                 mask = torch.ones_like(x, dtype=torch.bool)
                 if axis is not None:
                     mask &= _only(x, axis % x.ndim, [i])
-                if one.positions is not None:
-                    mask &= _only(x, position_axis(name), one.positions)
+                if part.positions is not None:
+                    mask &= _only(x, position_axis(name), part.positions)
                 x = torch.where(mask, value, x)
         return x
 
@@ -509,33 +515,37 @@ def keeping(cache: dict[str, Tensor], average: bool = False) -> Change:
 
 
 def _only(x: Tensor, axis: int, indices: Any) -> Tensor:
-    chosen = torch.zeros(x.shape[axis], dtype=torch.bool)
-    chosen[list(indices)] = True
-    return chosen.view(-1, *[1] * (x.ndim - axis - 1)).expand_as(x)
+    mask = torch.zeros(x.shape[axis], dtype=torch.bool)
+    mask[list(indices)] = True
+    return mask.view(-1, *[1] * (x.ndim - axis - 1)).expand_as(x)
 
 
 INTERVENED = {
     "shape": SHAPE | st.just("one layer"),
-    "some": st.lists(changed(), min_size=1, max_size=3),
+    "interventions": st.lists(changed(), min_size=1, max_size=3),
     "read": READ,
-    "made": st.booleans(),
+    "made_for_read": st.booleans(),
     "seed": st.integers(0, 99),
 }
 
 
 @fuzzed(INTERVENED, 60)
-def test_an_intervention_is_what_it_is_by_hand_with_and_without_read(shape, some, read, made, seed):
+def test_an_intervention_is_what_it_is_by_hand_with_and_without_read(
+    shape, interventions, read, made_for_read, seed
+):
     model = MODELS[shape]
-    config, tokens, one = model.config, tokens_of(model.config, seed), some[0]
+    config, tokens, intervention = model.config, tokens_of(model.config, seed), interventions[0]
     valid = is_read(read, config.layout.length)
-    logits = outcome(lambda: model(tokens, one.hook(model, read=read if made else None), read))
-    assert is_refused(logits) == (not (valid and fits(one, config)))
+    logits = outcome(
+        lambda: model(tokens, intervention.hook(model, read=read if made_for_read else None), read)
+    )
+    assert is_refused(logits) == (not (valid and fits(intervention, config)))
     if not is_refused(logits):
-        expected = plain(model, tokens, by_hand(one, model))
+        expected = plain(model, tokens, by_hand(intervention, model))
         assert_close(logits, expected if read is None else expected[:, read])
-    again = Intervention.from_json(one.to_json())
-    assert again == one
-    assert str(again) == str(one)
+    again = Intervention.from_json(intervention.to_json())
+    assert again == intervention
+    assert str(again) == str(intervention)
 
 
 N_DIGITS = mostly(st.sampled_from([None, 1, 2]), st.integers(-1, 4))
@@ -543,7 +553,7 @@ N_DIGITS = mostly(st.sampled_from([None, 1, 2]), st.integers(-1, 4))
 
 @fuzzed(INTERVENED | {"n_digits": N_DIGITS, "wrapped": st.booleans()}, 80)
 def test_predictions_under_many_interventions_are_those_of_plain_passes(
-    shape, some, read, made, seed, n_digits, wrapped
+    shape, interventions, read, made_for_read, seed, n_digits, wrapped
 ):
     """By the shared prefix, and one pass each where a hook of PyTorch's is on the model."""
     model = VARIED[shape]
@@ -555,10 +565,10 @@ def test_predictions_under_many_interventions_are_those_of_plain_passes(
         measured.blocks[0].o.register_forward_hook(lambda module, inputs, out: -out)
         for weight in model.blocks[0].o.parameters():
             weight.neg_()
-    answers = outcome(lambda: measure.predict(measured, a, b, some, n_digits))
-    tables = outcome(lambda: measure.class_accuracies(measured, a, b, some, n_digits))
+    answers = outcome(lambda: measure.predict(measured, a, b, interventions, n_digits))
+    tables = outcome(lambda: measure.class_accuracies(measured, a, b, interventions, n_digits))
     valid = n_digits is None or 1 <= n_digits <= config.width
-    valid = valid and all(fits(one, config) for one in some)
+    valid = valid and all(fits(intervention, config) for intervention in interventions)
     assert is_refused(answers) == (not valid)
     if not valid:
         assert is_refused(tables)
@@ -567,12 +577,12 @@ def test_predictions_under_many_interventions_are_those_of_plain_passes(
     side, read = 10**n, config.layout.answer[-n:]
     classified = bool((a % side + b % side < side).all())
     assert is_refused(tables) == (not classified)
-    for i, one in enumerate(some):
+    for i, intervention in enumerate(interventions):
         tokens = sums.encode(a, b, config.layout)
-        decided = best(plain(model, tokens, by_hand(one, model))[:, read])
+        decided = best(plain(model, tokens, by_hand(intervention, model))[:, read])
         assert bool(((answers[i] == decided) | (decided < 0)).all())
         if classified:
-            alone = by_hand(one, model, (a, b))
+            alone = by_hand(intervention, model, (a, b))
             decided = best(plain(model, tokens, alone)[:, read])
             if (decided >= 0).all():
                 right = decided == torch.tensor([written(x, n) for x in (a + b).tolist()])
@@ -584,7 +594,7 @@ def test_predictions_under_many_interventions_are_those_of_plain_passes(
 def _rows(a: Tensor, b: Tensor, n: int) -> list[list[int]]:
     """The rows of the sums of each class."""
     called = [pattern(x, y, n) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    return [[i for i, p in enumerate(called) if p == each] for each in carries.patterns(n)]
+    return [[i for i, p in enumerate(called) if p == task] for task in carries.patterns(n)]
 
 
 def best(logits: Tensor) -> Tensor:
@@ -609,8 +619,8 @@ MOVES: dict[str, Callable[[Transformer], Transformer]] = {
 }
 
 
-def loaded_into(model: Transformer, other: Transformer) -> Transformer:
-    model.load_state_dict(other.state_dict())
+def loaded_into(model: Transformer, source: Transformer) -> Transformer:
+    model.load_state_dict(source.state_dict())
     return model
 
 
@@ -677,9 +687,9 @@ DAMAGE = {
 CHECKED = ("curves", "map", "seeds", "author's side")  # their formats have checksums
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two results of a reader are equal, NaN included, whatever they consist of."""
-    return pickle.dumps(plain_data(one)) == pickle.dumps(plain_data(other))
+def same(left: Any, right: Any) -> bool:
+    """Return True if two results of a reader are equal, NaN included."""
+    return pickle.dumps(plain_data(left)) == pickle.dumps(plain_data(right))
 
 
 def plain_data(value: Any) -> Any:
@@ -731,12 +741,14 @@ RECORDED = {
 def test_a_record_with_another_entry_is_taken_or_refused(data):
     write_run(data)
     path = data / CASES["weights"][0]
-    tensors, about = load_file(path), runs.describe(path)
+    tensors, description = load_file(path), runs.describe(path)
 
     @fuzzed(RECORDED, 40)
     def check(key, value):
         entry = {key: value}
-        changed = about | (entry if key in OUTSIDE else {"record": about["record"] | entry})
+        changed = description | (
+            entry if key in OUTSIDE else {"record": description["record"] | entry}
+        )
         save_file(tensors, path, {"carry": json.dumps(changed)})
         before = path.read_bytes()
         valid = {
@@ -745,7 +757,7 @@ def test_a_record_with_another_entry_is_taken_or_refused(data):
             "epochs": type(value) is int and 1 <= value <= 1000,
             "snapshots": value == [] and type(value) is list,
             "group": value == NAME,
-            "config": value == about["config"],
+            "config": value == description["config"],
             "format": value == "2",
         }
         loaded = outcome(lambda: runs.load(NAME))
@@ -833,8 +845,8 @@ def test_parameters_of_a_page_are_taken_or_refused(data):
     def check(source, group, run, n_examples, seed, addends, causal, classes):
         def page() -> None:
             parameters = {"run": run, "n_examples": n_examples, "seed": seed}
-            made = Page("fig", source=source, group=group, **parameters)
-            check_addends(made.runs.config, *addends)
+            new_page = Page("fig", source=source, group=group, **parameters)
+            check_addends(new_page.runs.config, *addends)
             if causal:
                 check_decoders(group)
 
@@ -844,8 +856,8 @@ def test_parameters_of_a_page_are_taken_or_refused(data):
         valid = valid and 10 <= n_examples <= 200_000 and 0 <= seed < 2**63
         valid = valid and min(addends) >= 0 and sum(addends) < 1000
         assert is_refused(outcome(page)) == (not valid)
-        chosen = outcome(lambda: chosen_classes(3, classes))
-        assert is_refused(chosen) or {*chosen} <= {*carries.patterns(3)}
+        classes_chosen = outcome(lambda: chosen_classes(3, classes))
+        assert is_refused(classes_chosen) or {*classes_chosen} <= {*carries.patterns(3)}
 
     check()
     assert not list(data.glob("**/.*"))
@@ -910,9 +922,9 @@ def test_a_command_line_ends_well_or_in_one_line(data, monkeypatch, tmp_path):
                 cli.main()
             except SystemExit as end:
                 code = end.code or 0
-        said = err.buffer.getvalue().decode()
+        message = err.buffer.getvalue().decode()
         assert code in (0, 2)
-        assert code == 0 or said.count("\n") == 1 or line[0] in ("import-author", "verify")
+        assert code == 0 or message.count("\n") == 1 or line[0] in ("import-author", "verify")
 
     try:
         check()

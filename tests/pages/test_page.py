@@ -27,7 +27,7 @@ NAME = "n1_s0.3_w0.2"
 
 
 class Outputs(list[tuple[str | None, dict[str, Any]]]):
-    """What was displayed, each with the name under which it is glued."""
+    """Displayed objects, each with the name under which it is glued."""
 
     def glued(self) -> dict[str, Any]:
         key = f"{GLUED}text/plain"
@@ -106,12 +106,12 @@ def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
 
 
 def test_a_box_judges_nothing_on_a_page_of_another_group():
-    about, other = (
+    text, text_elsewhere = (
         box.verdict_box(["finding/transition"], group).text for group in (NAME, groups.MAIN)
     )
-    assert "ours: " in about
-    assert about.startswith(other)
-    assert "ours: " not in other
+    assert "ours: " in text
+    assert text.startswith(text_elsewhere)
+    assert "ours: " not in text_elsewhere
 
 
 def store_results(files: dict[str, str]) -> None:
@@ -149,7 +149,7 @@ def test_no_verdict_stands_beside_other_weights(page):
         store_results(weights)
         unjudged = box.verdict_box(["finding/transition"], NAME, page_runs=page_runs)
         assert "ours" not in unjudged.text
-        assert f"the weights of {NAME} here are others" in unjudged.html
+        assert f"No verdicts here on {NAME}: these weights are not" in unjudged.html
         assert f"carry compare {NAME}" in unjudged.html
         assert "1.0" not in box.ledger("finding/transition", group=NAME, page_runs=page_runs).html
     store_results(changed)
@@ -168,9 +168,9 @@ def test_the_box_is_empty_where_there_are_no_results(page):
 def test_a_page_takes_any_run_that_exists(page):
     """By whichever recipe it was trained; those beside it are of the same one."""
     save_random(groups.find(NAME), (1, 77), "quick", 60)
-    other = Page("fig99", source="ours", group=NAME, run=77)
-    assert other.runs.numbers == (1, 77)
-    assert other.runs.record["recipe"] == "quick"
+    page_of_77 = Page("fig99", source="ours", group=NAME, run=77)
+    assert page_of_77.runs.numbers == (1, 77)
+    assert page_of_77.runs.record["recipe"] == "quick"
     with pytest.raises(
         BadInput, match=f"No run 78 of {NAME} from ours: expected one of 0, 1, 3, 77"
     ):
@@ -178,10 +178,10 @@ def test_a_page_takes_any_run_that_exists(page):
 
 
 def test_a_figure_has_a_part_for_each_side(page, outputs):
-    drawn = []
+    runs = []
     sides = {AUTHORS: {"run": 2}, OURS: {"run": 3}}
-    page.figure(lambda figure, side: drawn.append(side["run"]), sides, height=1, alt="Nothing.")
-    assert drawn == [2, 3]
+    page.figure(lambda figure, side: runs.append(side["run"]), sides, height=1, alt="Nothing.")
+    assert runs == [2, 3]
     ((_, data),) = outputs
     assert data["text/plain"] == "Nothing."
     assert data["image/png"].startswith(b"\x89PNG")
@@ -305,17 +305,17 @@ def test_parts_of_a_primed_model_are_needed_where_their_loss_is_large():
     separations = pd.DataFrame(
         {"step": "tens", "position": [0, 5], "run": 0, "accuracy": [0.5, 1.0]}
     )
-    said = words.primed_parts((separations, costs, accuracies), 3)
-    assert said["needed"] == "MLP 1 (0.60)"
-    assert said["carried"] == "0.25"
-    assert said["tens_long"].tolist() == [False]
-    assert said["tens_trained"].tolist() == [True]
+    glued = words.primed_parts((separations, costs, accuracies), 3)
+    assert glued["needed"] == "MLP 1 (0.60)"
+    assert glued["carried"] == "0.25"
+    assert glued["tens_long"].tolist() == [False]
+    assert glued["tens_trained"].tolist() == [True]
 
 
 def test_the_kinds_of_a_side_s_runs():
     runs = pd.DataFrame({"kind": ["one head", "split"], "final MLP": [0.9, 0.1]}, index=[2, 4])
-    said = words.kinds_of_runs("ours", runs)
-    assert {name: words.in_words(value) for name, value in said.items()} == {
+    glued = words.kinds_of_runs("ours", runs)
+    assert {name: words.in_words(value) for name, value in glued.items()} == {
         "one_ours": "1 of 2 runs (2)",
         "together_ours": "none of 2 runs",
         "earlier_ours": "none of 2 runs",
@@ -410,8 +410,8 @@ def test_a_transition_with_strong_decay_is_near_and_visible():
     columns = ["rise", "lag", "turn of the norm", "lost before", "gained after"]
     frame = pd.DataFrame(rows, [*columns, "head 0:0", "head 0:1"]).T
     frame = frame.assign(epochs=1000).rename_axis("run").reset_index()
-    said = {name: shows.to_dict() for name, shows in words.strong_decay(frame).items()}
-    assert said == {
+    glued = {name: shows.to_dict() for name, shows in words.strong_decay(frame).items()}
+    assert glued == {
         "formed": {3: True, 4: True, 5: False},
         "coincide": {3: True, 4: False, 5: False},
         "bounce": {3: True, 4: False, 5: False},
@@ -422,15 +422,15 @@ def test_a_transition_with_strong_decay_is_near_and_visible():
 
 def test_digits_are_as_well_in_order_as_in_the_worst_other_run():
     order = pd.DataFrame({"run": [0, 1, 7, 8], "mean": [0.5, 0.4, 0.5, 0.9]})
-    own = order.run < 5
-    assert words.as_ordered_as_others(order, own).to_dict() == {0: True, 1: False}
-    assert words.as_ordered_as_others(order[own], own[own]) == words.MISSING
+    is_main = order.run < 5
+    assert words.as_ordered_as_others(order, is_main).to_dict() == {0: True, 1: False}
+    assert words.as_ordered_as_others(order[is_main], is_main[is_main]) == words.MISSING
 
 
 def test_the_worst_fall_of_an_exact_match():
     exact = pd.DataFrame({"best": [1.0, 0.9, 0.7], "at the end": [0.95, 0.75, 0.7]}, [0, 2, 3])
-    said = words.exact_matches(exact)
-    assert {name: words.in_words(value) for name, value in said.items()} == {
+    glued = words.exact_matches(exact)
+    assert {name: words.in_words(value) for name, value in glued.items()} == {
         "perfect": "1 of 3 runs (0)",
         "worst_best": 0.7,
         "best_best": 1.0,
@@ -457,9 +457,9 @@ def cells_without(part: str, correlated: bool) -> pd.DataFrame:
 
 def test_an_ablation_that_only_takes_carrying_away():
     cells = pd.concat([cells_without("final MLP", True), cells_without("carry neurons", False)])
-    said = words.carrying_ablations(cells.rename(columns={"without": "ablation"}))
-    assert said["whole"].to_dict() == {0: True, 1: True}
-    assert said["picked"].to_dict() == {0: False, 1: False}
+    glued = words.carrying_ablations(cells.rename(columns={"without": "ablation"}))
+    assert glued["whole"].to_dict() == {0: True, 1: True}
+    assert glued["picked"].to_dict() == {0: False, 1: False}
 
 
 def test_three_layers_lose_little_without_a_head_and_carry_with_the_mlp():
@@ -476,15 +476,15 @@ def test_three_layers_lose_little_without_a_head_and_carry_with_the_mlp():
             "decides": [True, False],
         }
     )
-    said = words.three_layers(exact) | words.carries_but_for_the_exception(cells)
-    assert {name: shows.to_dict() for name, shows in said.items()} == {
+    glued = words.three_layers(exact) | words.carries_but_for_the_exception(cells)
+    assert {name: shows.to_dict() for name, shows in glued.items()} == {
         "little": {0: True, 1: False},
         "alike": {0: True, 1: False},
         "carries": {0: True, 1: True},
     }
     cells.loc[cells.carry_in & (cells.position == "pos7") & (cells.run == 0), "accuracy"] = 1.0
-    said = words.carries_but_for_the_exception(cells)
-    assert said["carries"].to_dict() == {0: False, 1: True}
+    glued = words.carries_but_for_the_exception(cells)
+    assert glued["carries"].to_dict() == {0: False, 1: True}
 
 
 def test_axes_and_pentagons_are_judged_run_by_run():
@@ -504,8 +504,8 @@ def test_axes_and_pentagons_are_judged_run_by_run():
         "scores": np.array([[visible, 0.0], [0.1, visible]]),  # leading and best plane
         "shuffled": np.array([[0.2, 0.0], [0.2, 0.0]]),
     }
-    seen = {name: shows.to_dict() for name, shows in words.pentagons(side).items()}
-    assert seen == {
+    glued = {name: shows.to_dict() for name, shows in words.pentagons(side).items()}
+    assert glued == {
         "beyond": {0: True, 3: False},
         "visible": {0: True, 3: False},
         "anywhere": {0: False, 3: True},
@@ -527,8 +527,8 @@ def test_a_full_adder_has_all_parts():
             "head ablated, one added": [0.5, 1.0, 0.5],
         }
     )
-    said = {name: words.in_words(value) for name, value in words.full_adders(agreements).items()}
-    assert said == {
+    glued = {name: words.in_words(value) for name, value in words.full_adders(agreements).items()}
+    assert glued == {
         "full": "1 of 3 runs (0)",
         "half": "all 3 runs",
         "carry": "2 of 3 runs (0 and 4)",
@@ -546,9 +546,9 @@ def test_groups_that_forget_and_a_group_that_is_not_there():
     fates = {"group": ["unprimed"] * 2, "run": [0, 1], "epochs": [300] * 2, "peak": [90, 300]}
     fates |= {"best": [0.8, 0.8], "last": [0.3, 0.3]}
     side = {f"fate {name}": np.array(values) for name, values in fates.items()}
-    said = words.forgetful(side | {"unprimed epoch": np.arange(9)})
-    assert said["forget"].to_dict() == {0: True, 1: False}
-    assert said["forget_primed"] == words.MISSING
+    glued = words.forgetful(side | {"unprimed epoch": np.arange(9)})
+    assert glued["forget"].to_dict() == {0: True, 1: False}
+    assert glued["forget_primed"] == words.MISSING
 
 
 def test_the_mean_without_a_part_and_before_finetuning():
@@ -631,10 +631,10 @@ def test_pairs_that_cost_more_than_each_random_one():
 def test_what_the_author_recorded_of_the_published_models():
     columns = ["model", "kind", "right", "carry_share", "chance"]
     rows = [("Llemma 7B", "intact", 0.9, 0.6, 0.1), ("Alpaca 7B", "addition heads", 0.2, 0.3, 0.1)]
-    said = words.published_models(pd.DataFrame(rows, columns=columns))
-    assert (said["llemma"], said["llemma_carry"], said["llemma_chance"]) == (0.9, 0.6, 0.1)
-    assert said["alpaca_without"] == 0.2
-    missing = {name for name, value in said.items() if np.isnan(value)}
+    glued = words.published_models(pd.DataFrame(rows, columns=columns))
+    assert (glued["llemma"], glued["llemma_carry"], glued["llemma_chance"]) == (0.9, 0.6, 0.1)
+    assert glued["alpaca_without"] == 0.2
+    missing = {name for name, value in glued.items() if np.isnan(value)}
     nothing = words.published_models(None)
     assert missing == {name for name in nothing if name[:6] not in ("llemma", "alpaca")} | {
         "alpaca",

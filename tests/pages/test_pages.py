@@ -1,4 +1,4 @@
-"""What stands on a page: the verdict box, the author's stored side of a figure, figures within the page."""
+"""The verdict box, the author's stored side of a figure, and figures within a page."""
 
 import json
 import re

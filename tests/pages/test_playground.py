@@ -1,4 +1,4 @@
-"""The playground page: its arithmetic against PyTorch's in Node, and the page itself in a headless Chromium."""
+"""The playground's arithmetic against PyTorch's in Node, and its page in a headless Chromium."""
 
 import html
 import json
@@ -38,24 +38,35 @@ needs_browser = pytest.mark.skipif(
 
 
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
-    """One or more of every kind that the page offers, in the order in which `reference` deals them out."""
+    """Interventions of every kind that the page offers, as `reference` deals them out."""
     last = config.layers - 1
-    head, other, neurons = {(last, 0)}, {(last, 1)}, {(last, i) for i in range(10)}
+    head, other_head, neurons = {(last, 0)}, {(last, 1)}, {(last, i) for i in range(10)}
     past_mlp = {f"blocks.{last}.mlp.skip"}
-    where = config.layout.answer[1:2]
+    positions = config.layout.answer[1:2]
     return [
-        Ablation(heads=head), Ablation(heads=other), Ablation(mlps={last}), Ablation(skips={0}),
-        Ablation(heads={(0, 0)}, neurons=neurons), Ablation(names=past_mlp), Ablation(heads=head, positions=where),
-        MeanAblation(heads=head), MeanAblation(mlps={0}), MeanAblation(skips={last}, names=past_mlp),
-        MeanAblation(neurons=neurons), Patch(heads=head, source=SOURCE), Patch(mlps={last}, source=SOURCE),
-        Patch(skips={last}, positions=where, source=SOURCE), Patch(neurons=neurons, names=past_mlp, source=SOURCE),
-        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE), MeanAblation(heads=other) | Ablation(neurons=neurons),
-    ]  # fmt: skip
+        Ablation(heads=head),
+        Ablation(heads=other_head),
+        Ablation(mlps={last}),
+        Ablation(skips={0}),
+        Ablation(heads={(0, 0)}, neurons=neurons),
+        Ablation(names=past_mlp),
+        Ablation(heads=head, positions=positions),
+        MeanAblation(heads=head),
+        MeanAblation(mlps={0}),
+        MeanAblation(skips={last}, names=past_mlp),
+        MeanAblation(neurons=neurons),
+        Patch(heads=head, source=SOURCE),
+        Patch(mlps={last}, source=SOURCE),
+        Patch(skips={last}, positions=positions, source=SOURCE),
+        Patch(neurons=neurons, names=past_mlp, source=SOURCE),
+        Ablation(mlps={0}) | Patch(heads=head, source=SOURCE),
+        MeanAblation(heads=other_head) | Ablation(neurons=neurons),
+    ]
 
 
 @torch.inference_mode()
 def reference(model: Transformer, count: int = 510, seed: int = 3) -> dict[str, Any]:
-    """What PyTorch makes of a run, in float32: the page's arithmetic has to agree with it.
+    """PyTorch's numbers for a run, in float32: the page's arithmetic has to agree with them.
 
     Returns:
         `activations` of three sums at every hook point, masked scores as -1e30; logits `[sum, pos,
@@ -122,19 +133,22 @@ def noise(monkeypatch):
 
 
 def test_a_probe_of_what_is_not_there_is_right_by_chance(noise):
-    """128 coordinates tell the 600 sums apart that a probe is fitted on: what counts is how the others are told."""
+    """A probe of noise is right by chance on sums that it was not fitted on.
+
+    128 coordinates can tell the 600 sums apart that it is fitted on.
+    """
     model, _ = noise
-    for about, _ in playground.probes(model):
-        assert about["accuracy"] < (0.25 if about["label"] in ("ones", "digit") else 0.65), about
+    for probe, _ in playground.probes(model):
+        assert probe["accuracy"] < (0.25 if probe["label"] in ("ones", "digit") else 0.65), probe
 
 
 def test_a_probe_is_fisher_s_discriminant_with_a_tenth_of_shrinkage(noise):
     model, streams = noise
     a, b = sums.long_sums(1_200, 3, torch.Generator().manual_seed(1))
-    about, tensors = next(iter(playground.probes(model)))
-    assert (about["label"], about["column"], about["position"]) == ("ones", 0, 0)
+    probe, tensors = next(iter(playground.probes(model)))
+    assert (probe["label"], probe["column"], probe["position"]) == ("ones", 0, 0)
     x, digit = (
-        streams(model, a, b, [about["name"]])[about["name"]][:600, 0].double(),
+        streams(model, a, b, [probe["name"]])[probe["name"]][:600, 0].double(),
         (a // 100 + b // 100)[:600] % 10,
     )
     means = torch.stack([x[digit == d].mean(0) for d in range(10)])
@@ -144,7 +158,7 @@ def test_a_probe_is_fisher_s_discriminant_with_a_tenth_of_shrinkage(noise):
     expected = torch.linalg.solve(shrunk, means.T).T
     torch.testing.assert_close(tensors["weight"], expected, rtol=1e-6, atol=1e-6)
     bias = (digit.bincount() / len(x)).log() - (means * expected).sum(1) / 2
-    assert about["bias"] == pytest.approx(bias.tolist(), abs=1e-4)
+    assert probe["bias"] == pytest.approx(bias.tolist(), abs=1e-4)
 
 
 def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
@@ -153,9 +167,9 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
     stream = streams(
         model, a, b, [f"blocks.{layer}.{point}" for layer in (0, 1) for point in playground.POINTS]
     )
-    for about, tensors in playground.planes(model):
-        x = stream[about["name"]][:, about["position"]]
-        projected = x @ tensors["axes"].T - torch.tensor(about["centre"])
+    for plane, tensors in playground.planes(model):
+        x = stream[plane["name"]][:, plane["position"]]
+        projected = x @ tensors["axes"].T - torch.tensor(plane["centre"])
         torch.testing.assert_close(
             projected[: playground.SHOWN], tensors["points"], rtol=1e-3, atol=1e-3
         )
@@ -204,7 +218,8 @@ def show(browser, fragment="", width=1400):
 
 def type_into(browser, field, text):
     browser.run(
-        f"{{ const field = document.getElementById('{field}'); field.focus(); field.value = {json.dumps(text)};"
+        f"{{ const field = document.getElementById('{field}'); field.focus();"
+        f" field.value = {json.dumps(text)};"
         " field.dispatchEvent(new Event('input', { bubbles: true })); field.blur(); }"
     )
 
@@ -216,7 +231,8 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     type_into(browser, "pg-b", "332")
     browser.wait(f"{SPOKEN} === '261 + 332 = 593, right.'")
     browser.run(
-        "[...document.querySelectorAll('.pg-switch')].find((x) => x.textContent === 'head 1:0').focus()"
+        "[...document.querySelectorAll('.pg-switch')]"
+        ".find((x) => x.textContent === 'head 1:0').focus()"
     )
     browser.press("Enter")
     browser.wait("document.getElementById('pg-call').textContent === 'Ablation(heads={(1, 0)})'")
@@ -232,8 +248,8 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     browser.run("document.getElementById('pg-hundred').click()")
     browser.wait("/^100 random sums/.test(document.getElementById('pg-counts').textContent)")
     controls = "[...document.querySelectorAll('.pg :is(button, input, select)')]"
-    named = "x.textContent.trim() || x.ariaLabel || (x.labels && x.labels.length)"
-    assert browser.run(f"{controls}.filter((x) => !({named})).map((x) => x.outerHTML)") == []
+    has_name = "x.textContent.trim() || x.ariaLabel || (x.labels && x.labels.length)"
+    assert browser.run(f"{controls}.filter((x) => !({has_name})).map((x) => x.outerHTML)") == []
 
 
 @needs_browser
@@ -271,19 +287,20 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
 
 @needs_browser
 @pytest.mark.parametrize(
-    ("field", "text", "said"),
+    ("field", "text", "message"),
     [
         ("a", "12x", "is not a sum"),
         ("b", "1234", "more than three digits"),
         ("a", "999", "choose a sum up to"),
     ],
 )
-def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, text, said):
+def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, text, message):
     show(browser)
     before = browser.run(SPOKEN)
     type_into(browser, f"pg-{field}", text)
-    described = f"document.getElementById(document.getElementById('pg-{field}').getAttribute('aria-describedby'))"
-    assert said in browser.run(f"{described}.textContent")
+    describing_id = f"document.getElementById('pg-{field}').getAttribute('aria-describedby')"
+    described = f"document.getElementById({describing_id})"
+    assert message in browser.run(f"{described}.textContent")
     assert browser.run(f"{described}.offsetHeight") > 0
     assert browser.run(f"document.getElementById('pg-{field}').ariaInvalid") == "true"
     assert browser.run(SPOKEN) == before
@@ -291,7 +308,7 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
 
 @needs_browser
 @pytest.mark.parametrize(
-    ("fragment", "field", "said"),
+    ("fragment", "field", "message"),
     [
         ("#%%%&&=nonsense", "sum", "expected run, sum, do, frame"),
         ("#run=n9/0", "run", "is no run of this page"),
@@ -302,9 +319,9 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
         ("#=", "sum", "The address has a value without a name"),
     ],
 )
-def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, said):
+def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, message):
     show(browser, fragment)
-    assert said in browser.run(f"document.getElementById('pg-line-{field}').textContent")
+    assert message in browser.run(f"document.getElementById('pg-line-{field}').textContent")
     assert browser.run(SPOKEN) == "345 + 278 = 623, right."
 
 
@@ -327,18 +344,16 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
         for query, key in [(i, i + 4) for i in range(3)] + [(i + 4, i) for i in range(3)]
     ]
     assert f"with {100 * max(partners):.1f}% of its attention" in frames[1]
-    others = last[:, answer].clone()
-    others[:, range(3), answer] = 0
-    assert f"with {100 * others.max():.1f}% of its attention" in frames[3]
+    other_keys = last[:, answer].clone()
+    other_keys[:, range(3), answer] = 0
+    assert f"with {100 * other_keys.max():.1f}% of its attention" in frames[3]
     stream = cache["blocks.1.resid_mid"]
     before = model.unembed(model.norm(stream))[0, answer].argmax(-1)
     active = (cache["blocks.1.mlp.post"][0, answer] > 0).sum(-1).tolist()
     after = cache["logits"][0, answer]
     digits = ["".join(map(str, x.tolist())) for x in (before, after.argmax(-1))]
-    assert (
-        f"would be {digits[0]}, after it it is {digits[1]}; {active[0]}, {active[1]} and {active[2]} of"
-        in frames[5]
-    )
+    counts = f"{active[0]}, {active[1]} and {active[2]} of"
+    assert f"would be {digits[0]}, after it it is {digits[1]}; {counts}" in frames[5]
     assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f}%" in frames[6].replace(
         "100%", "100.0%"
     )
@@ -355,8 +370,8 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     assert browser.run("location.hash") == f"#run={ONE_LAYER}/3&epoch=305"
     expected = load_curves(ONE_LAYER)["pattern"][3, 304].round(2).ravel()
     squares = "[...document.querySelectorAll('#pg-maps rect[fill-opacity]')]"
-    drawn = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
-    assert drawn == pytest.approx(expected.tolist(), abs=0.0006)
+    opacities = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
+    assert opacities == pytest.approx(expected.tolist(), abs=0.0006)
     assert browser.run("document.documentElement.scrollWidth") <= width
     browser.run("location.hash = '#run=n1_s0.3_w0.2/9&epoch=0'")
     browser.wait("/is no run.*is no epoch/.test(document.getElementById('pg-line').textContent)")
@@ -368,8 +383,8 @@ def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
         (TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120"
     )
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
-    drawn = browser.run(
+    heights = browser.run(
         "[...document.querySelectorAll('.pg-cell')].map((x) => parseFloat(x.textContent))"
     )
     expected = 100 * load_curves(MAIN)["test_ablated_accuracy"][2, 119]
-    assert drawn == pytest.approx(expected.ravel().tolist(), abs=0.56)
+    assert heights == pytest.approx(expected.ravel().tolist(), abs=0.56)

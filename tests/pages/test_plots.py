@@ -1,4 +1,4 @@
-"""What the figures show: their data, not their pixels."""
+"""The data of figures, not their pixels."""
 
 from types import SimpleNamespace
 
@@ -44,15 +44,15 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
 def history() -> dict[str, np.ndarray]:
     """Two runs, the second 10 epochs shorter."""
     rng = np.random.default_rng(0)
-    found = {
+    histories = {
         f"{part}_{curve}": rng.random((2, 50)) + 0.01
         for part in ("train", "test")
         for curve in ("loss", "whole")
     }
-    found["weight_norm"] = 1000 + 10 * rng.random((2, 50))
-    for values in found.values():
+    histories["weight_norm"] = 1000 + 10 * rng.random((2, 50))
+    for values in histories.values():
         values[1, 40:] = np.nan
-    return found | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)}
+    return histories | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)}
 
 
 def test_the_ends_have_best_and_last_of_every_run(history):
@@ -111,11 +111,11 @@ def test_an_ablation_that_one_side_lacks_has_a_panel():
 def test_where_papermill_gives_parameters_an_alternative_text_says_whose_it_is(
     monkeypatch, cells, begins
 ):
-    shown: list[dict[str, str]] = []
+    displayed: list[dict[str, str]] = []
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"In": cells}))
-    monkeypatch.setattr(IPython.display, "display", lambda data, **_: shown.append(data))
+    monkeypatch.setattr(IPython.display, "display", lambda data, **_: displayed.append(data))
     show(Figure(), alt="Two lines.")
-    assert shown[0]["text/plain"].startswith(begins)
+    assert displayed[0]["text/plain"].startswith(begins)
 
 
 def test_drawing_the_svg_leaves_the_figure_as_it_was():

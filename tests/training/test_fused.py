@@ -1,4 +1,4 @@
-"""The fused step (`native/fused.cpp`) against autograd on the float32 reference, its masks, AdamW, its build."""
+"""The fused step (`native/fused.cpp`) against autograd in float32; its masks, AdamW and build."""
 
 import math
 import re
@@ -52,7 +52,7 @@ def reference(request):
 
 
 def distance(ours, reference):
-    """Of all tensors together, relative."""
+    """Return the relative distance of all tensors together."""
     apart = sum((ours[name] - reference[name]).square().sum() for name in reference)
     return math.sqrt(apart / sum(x.square().sum() for x in reference.values()))
 
@@ -76,7 +76,7 @@ def compare(trainer, seed, count):
 @needs_fused
 @pytest.mark.parametrize("product", ["g++", "g++ -mno-amx-bf16"])
 def test_gradients_are_autograds(reference, product, monkeypatch):
-    """With a last tile of six sums, and without dropout; by the matrix registers where they are, and without them."""
+    """The last tile has six sums; then without dropout; with matrix registers and without."""
     monkeypatch.setenv("CXX", product)
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
     reference.stack.threshold = 0
@@ -86,7 +86,7 @@ def test_gradients_are_autograds(reference, product, monkeypatch):
 
 
 def drawn(config, seed):
-    """The masks of one tile as `native/tile.h` draws them, in the order and shapes in which `Stack` asks for them."""
+    """The masks of a tile by `native/tile.h`, in the order and shapes that `Stack` asks for."""
     lanes = [
         SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)
     ]
@@ -136,7 +136,7 @@ def test_with_dropout_gradients_are_autograds_under_the_same_masks(reference):
 @needs_fused
 @pytest.mark.parametrize("decay", [0.0, 0.2])
 def test_twelve_steps_are_adamws(decay):
-    """Two runs, over the end of the warm-up: given its gradients, PyTorch's AdamW on each parameter does the same."""
+    """Two runs over the end of the warm-up: PyTorch's AdamW on their gradients does the same."""
     recipe = replace(QUICK, warmup=9)
     group = Group("x", ModelConfig(width=2), n_digits=2, batch=256, decay=decay)
     trainer = Trainer(group, recipe, [0, 2], precision="fused")
@@ -175,7 +175,7 @@ def test_a_run_takes_the_same_steps_beside_another():
 
 @needs_fused
 def test_late_in_training_gradients_are_nearer_to_float32_than_pytorchs_bfloat16():
-    """At the end of a shipped run, where losses are small: under the same masks, twelve batches of a tile each."""
+    """Losses are small at the end of a shipped run: the same masks, twelve batches of a tile."""
     loaded = runs.load(groups.MAIN, recipe="quick", runs=[0])
     group = Group("x", ModelConfig(), fraction=0.002, batch=64)
     trainers = {
@@ -215,15 +215,17 @@ def test_logits_are_the_references(reference):
             assert distance({"": logits}, {"": expected}) < 0.005
 
 
-@pytest.mark.parametrize(("compiler", "lacks", "told"), [FAILS, LACKS, NO_COMMAND, BLANK])
-def test_where_it_cannot_be_built_one_line_says_why(compiler, lacks, told, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("compiler", "lacks", "message"), [FAILS, LACKS, NO_COMMAND, BLANK])
+def test_where_it_cannot_be_built_one_line_says_why(
+    compiler, lacks, message, tmp_path, monkeypatch
+):
     monkeypatch.setattr(fused, "cpu_info", lambda entry: " ".join(fused.INSTRUCTIONS - {lacks}))
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(BadInput, match=f"{re.escape(told)}.*such as bf16"):
+    with pytest.raises(BadInput, match=f"{re.escape(message)}.*such as bf16"):
         Trainer(Group("x", ModelConfig(), fraction=0.002), QUICK, [0], precision="fused")
-    assert told in fused.why_not()
+    assert message in fused.why_not()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

@@ -1,4 +1,4 @@
-"""The step in Triton (`gpu`) against autograd with the same masks, its epochs, and what it leaves for later.
+"""The step in Triton against autograd with the same masks, its epochs, and its state.
 
 It runs on a GPU; or on a CPU in Triton's interpreter, by `make triton`.
 """
@@ -147,7 +147,7 @@ def test_a_run_does_not_depend_on_those_beside_it():
 
 
 def test_finetuning_goes_on_with_the_parents_optimiser(data, monkeypatch):
-    """The parent is trained to its files, with a snapshot; then the child's step is that of autograd."""
+    """The parent is trained to its files, with a snapshot; the child's step is autograd's."""
     parent = small(ModelConfig(width=4), epochs=2, snapshots=(1,))
     child = replace(parent, name="child", epochs=1, snapshots=(), primed=10, parent=("small", 1))
     for group in (parent, child):

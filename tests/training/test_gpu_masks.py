@@ -1,4 +1,4 @@
-"""The hash from which the step in Triton draws its masks; `test_gpu` compares the kernels' masks with it."""
+"""The hash that draws the masks of the step in Triton; `test_gpu` compares kernels with it."""
 
 import torch
 
@@ -9,7 +9,7 @@ DROPPED_BELOW = 6554
 
 
 def test_masks_are_independent_coins():
-    """The rate, and two runs, steps, places and neighbours: within five standard deviations of independence."""
+    """Rate, runs, steps, places and neighbours are independent within five standard deviations."""
     index = torch.arange(COUNT)
     keys = [((1, 2), 0, 0), ((3, 4), 0, 0), ((1, 2), 1, 0), ((1, 2), 0, 1), ((1, 4), 0, 0)]
     dropped = torch.stack([numbers(index, *key) < DROPPED_BELOW for key in keys]).double()

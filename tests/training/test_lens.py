@@ -1,4 +1,4 @@
-"""TransformerLens's own model, which shares no code with ours, gives the same numbers with the same weights."""
+"""TransformerLens's own model shares no code with ours, and gives the same numbers."""
 
 from importlib.metadata import version
 
@@ -38,13 +38,13 @@ def model_and_theirs(lens, request):
 @pytest.mark.lens3
 @pytest.mark.parametrize("model_and_theirs", RUNS, indirect=True, ids=str)
 def test_their_forward_pass_gives_the_same_answers_and_activations(model_and_theirs):
-    model, theirs = model_and_theirs
+    model, lens_model = model_and_theirs
     layout = model.config.layout
     a, b = long_sums(1000, model.config.width, torch.Generator().manual_seed(0))
     tokens = encode(a, b, layout)
     logits, cache = model.run_with_cache(tokens)
     with torch.no_grad():
-        their_logits, their_cache = theirs.run_with_cache(tokens)
+        their_logits, their_cache = lens_model.run_with_cache(tokens)
     answers = logits[:, layout.answer].argmax(-1)
     assert torch.equal(their_logits[:, layout.answer].argmax(-1), answers)
     assert answers.unique().numel() >= 10
@@ -54,20 +54,20 @@ def test_their_forward_pass_gives_the_same_answers_and_activations(model_and_the
     )
     for name, activation in cache.items():
         if not name.endswith(NOT_IN_TRANSFORMER_LENS):
-            seen = activation > -torch.inf  # TransformerLens masks scores by this, too
-            scale = activation[seen].abs().max()
+            unmasked = activation > -torch.inf  # TransformerLens masks scores by this, too
+            scale = activation[unmasked].abs().max()
             their_activation = their_cache[lens_name(name)]
-            assert torch.equal(their_activation > -torch.inf, seen), name
+            assert torch.equal(their_activation > -torch.inf, unmasked), name
             torch.testing.assert_close(
-                activation[seen] / scale, their_activation[seen] / scale, **close, msg=name
+                activation[unmasked] / scale, their_activation[unmasked] / scale, **close, msg=name
             )
 
 
 @pytest.mark.lens3
 @pytest.mark.parametrize("model_and_theirs", [RUNS[0], RUNS[5]], indirect=True, ids=str)
 def test_their_helpers_on_their_model_give_what_activation_patch_gives(model_and_theirs):
-    model, theirs = model_and_theirs
-    assert_helpers_agree(model, theirs, count=100, atol=1e-5)
+    model, lens_model = model_and_theirs
+    assert_helpers_agree(model, lens_model, count=100, atol=1e-5)
 
 
 def test_the_benchmark_compares_table_1_and_all_answers_are_equal(lens):

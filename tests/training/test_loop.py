@@ -1,4 +1,4 @@
-"""Trainings that are interrupted, killed and resumed; checkpoints, and the pair of files that a run becomes."""
+"""Trainings interrupted, killed and resumed; checkpoints, and the two files of a run."""
 
 import json
 import math
@@ -32,10 +32,10 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([__name__])
 
 
-def train_small(started, folder, precision="fp32", most=None):
-    """Two runs, a checkpoint after every batch; in a process of its own, to be killed or with files of `most` bytes."""
-    if most is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+def train_small(started, folder, precision="fp32", max_bytes=None):
+    """Train two runs in a process to be killed, with a checkpoint a batch, files of `max_bytes`."""
+    if max_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     loop.SAVE_EVERY = 0.0
     d_model = 128 if precision == "fused" else 16  # it knows the paper's only
     config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
@@ -58,7 +58,7 @@ def train_small(started, folder, precision="fp32", most=None):
 
 
 def in_a_process(*arguments, kill_after=None):
-    """Exit code of `train_small` and its seconds, killed so long after its first batch if it still runs."""
+    """Return exit code and seconds of `train_small`, killed so long after its first batch."""
     started = SERVER.Event()
     process = SERVER.Process(target=train_small, args=(started, *arguments))
     process.start()
@@ -80,11 +80,11 @@ def whole(request, tmp_path_factory):
     return folder, request.param, took
 
 
-def assert_same_files(folder, other):
+def assert_same_files(folder, other_folder):
     for run in (0, 1):
         paths = [
-            where / "runs" / "small" / "paper" / f"run{run}.safetensors"
-            for where in (folder, other)
+            root / "runs" / "small" / "paper" / f"run{run}.safetensors"
+            for root in (folder, other_folder)
         ]
         torch.testing.assert_close(*map(load_file, paths), rtol=0, atol=0)
         np.testing.assert_equal(*(dict(np.load(path.with_suffix(".npz"))) for path in paths))
@@ -105,15 +105,16 @@ def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
     assert_same_files(whole[0], folder)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
-    """The system stops files a little short of the last checkpoint, which is not written; then there is room again."""
+    """The last checkpoint does not fit on the disk and is not written; then there is room."""
     size = (whole[0] / "checkpoints/small.paper/run0.safetensors").stat().st_size
     # the history grows until it does not fit
     assert in_a_process(tmp_path, whole[1], size - 64)[0] == 2
-    told = (tmp_path / "complaint").read_text()
+    message = (tmp_path / "complaint").read_text()
     assert re.fullmatch(
-        r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", told
-    ), told
+        r"Cannot write .*run0.safetensors: File too large. .*; nothing was changed there.", message
+    ), message
     left = sorted(path.name for path in (tmp_path / "checkpoints" / "small.paper").iterdir())
     assert left == [".run0.lock", ".run1.lock", "run0.safetensors"]
     assert in_a_process(tmp_path, whole[1])[0] == 0
@@ -155,16 +156,17 @@ def test_a_training_stops_within_an_epoch_and_goes_on(
         )
         assert (trainer.epoch, trainer.done) == reached
     assert trainer.finished
-    for (tensors, record), (expected, other) in zip(
+    for (tensors, record), (expected, expected_record) in zip(
         trainer.states(), straight.states(), strict=True
     ):
         torch.testing.assert_close(tensors, expected, rtol=0, atol=0)
-        assert record | {"seconds": 0} == other | {"seconds": 0}  # the masks to come among them
+        # The masks to come are in the record.
+        assert record | {"seconds": 0} == expected_record | {"seconds": 0}
 
 
 @pytest.mark.slow
 def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monkeypatch):
-    """In lockstep, as on a GPU: runs at one batch of one epoch together, others by themselves; the same result."""
+    """Runs at the same batch go on in lockstep, as on a GPU, others alone, to the same result."""
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     checkpoints = Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=2))
     for run, batches in ((0, 2), (2, 2), (1, 4)):
@@ -181,8 +183,8 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
     for i in range(3):
         for name, p in weights(straight, i).items():
             # a wrong batch or mask would move it by 1e-3
-            found = checkpoints.load(i)[0][f"parameters/{name}"]
-            torch.testing.assert_close(found, p, rtol=0, atol=1e-5, msg=name)
+            stored = checkpoints.load(i)[0][f"parameters/{name}"]
+            torch.testing.assert_close(stored, p, rtol=0, atol=1e-5, msg=name)
 
 
 @pytest.mark.slow
@@ -243,11 +245,11 @@ def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
 def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
-    other = replace(checkpoints, group=replace(small_group, name="other"))
-    other.path(0).parent.mkdir()
-    other.path(0).write_bytes(checkpoints.path(0).read_bytes())
+    other_group = replace(checkpoints, group=replace(small_group, name="other"))
+    other_group.path(0).parent.mkdir()
+    other_group.path(0).write_bytes(checkpoints.path(0).read_bytes())
     with pytest.raises(BadInput, match="is not of .*'other'.*move it away"):
-        other.load(0)
+        other_group.load(0)
     with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
         loop.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
 
@@ -256,14 +258,14 @@ def test_a_run_goes_on_in_another_precision_if_it_is_asked_to_and_says_so(small_
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
     before, _ = checkpoints.load(0)
-    other = Trainer(small_group, QUICK, [0], precision="bf16")
-    loop.prepare(other, checkpoints, switch=True)
+    in_bf16 = Trainer(small_group, QUICK, [0], precision="bf16")
+    loop.prepare(in_bf16, checkpoints, switch=True)
     assert all(
-        torch.equal(p[0], before[f"parameters/{name}"]) for name, p in other.parameters.items()
+        torch.equal(p[0], before[f"parameters/{name}"]) for name, p in in_bf16.parameters.items()
     )
-    ((_, record),) = other.states()
+    ((_, record),) = in_bf16.states()
     assert record["precision"] == "bf16"
-    assert record["sessions"] == [{"epochs": other.epoch, "precision": "fp32"} | other.made_by]
+    assert record["sessions"] == [{"epochs": in_bf16.epoch, "precision": "fp32"} | in_bf16.made_by]
 
 
 @needs_fused
@@ -271,7 +273,7 @@ def test_a_run_goes_on_in_another_precision_if_it_is_asked_to_and_says_so(small_
 def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(
     version, data, monkeypatch
 ):
-    """Run 1 is from another version of the fused step; run 0 is not begun, and no file is touched."""
+    """Run 1 is of another version of the fused step; run 0 is not begun, no file is touched."""
     monkeypatch.setattr(train_module, "commit", lambda: "0123456789ab")
     group = Group("small", ModelConfig(width=2), n_digits=2, batch=384, epochs=3)
     checkpoints = Checkpoints(data / "checkpoints", group, QUICK)
@@ -284,7 +286,10 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
     record |= {} if version is None else {"step": version}
     save_file(tensors, path, {"format": record.pop("format"), "record": json.dumps(record)})
     before = path.read_bytes()
-    refused = "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: .* a clone at that commit"
+    refused = (
+        "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: "
+        ".* a clone at that commit"
+    )
     with pytest.raises(BadInput, match=refused):
         loop.train_group(checkpoints, [0, 1], data / "runs", loop.Conditions(precision="fused"))
     assert path.read_bytes() == before
@@ -292,7 +297,7 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
 
 
 def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monkeypatch):
-    """The record is of what made the weights: each commit, version and device, with the epochs it reached."""
+    """The record has each commit, version and device, with the epochs it reached."""
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     for epochs, name in ((1, "first"), (2, "first"), (3, "second"), (4, "third")):
         monkeypatch.setattr(train_module, "commit", lambda name=name: name)
@@ -315,7 +320,7 @@ def test_a_time_that_is_no_number_is_over_at_once():
 
 
 def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
-    """Weights in float16 with their snapshots, then every learning curve; nothing of what only resuming needs."""
+    """A run is weights in float16, snapshots and learning curves, without what resuming needs."""
     group = replace(small_group, config=replace(small_group.config, layers=1), snapshots=(2,))
     monkeypatch.setitem(groups.GROUPS, "small", group)
     checkpoints = Checkpoints(data / "checkpoints", group, replace(QUICK, limit=3))
@@ -379,15 +384,15 @@ def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatc
         except BadInput as error:
             complaints.append(str(error))
 
-    def report(*told) -> None:
-        other = threading.Thread(target=again)
-        other.start()
-        other.join()
+    def report(*arguments) -> None:
+        thread = threading.Thread(target=again)
+        thread.start()
+        thread.join()
 
     assert loop.train_group(checkpoints, [0], data / "runs", report=report)
     assert set(complaints) == {
-        "Run 0 of small, recipe quick, is being trained by another process: let it finish or stop it, or choose other"
-        " runs with --runs."
+        "Run 0 of small, recipe quick, is being trained by another process: "
+        "let it finish or stop it, or choose other runs with --runs."
     }
     assert capsys.readouterr().out.count("Run 0") == 1
     assert loop.train_group(checkpoints, [0], data / "runs")  # free again, and nothing to do

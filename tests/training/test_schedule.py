@@ -58,7 +58,7 @@ def few_tests(monkeypatch):
 def test_testing_less_often_changes_no_bit_of_what_is_trained(
     small_group, few_tests, monkeypatch, precision
 ):
-    """Neither weights nor moments, nor masks to come, nor training curves; other tests are the same."""
+    """Weights, moments, masks to come and training curves stay; other tests are the same."""
     size = 128 if precision == "fused" else 16  # it knows the paper's only
     group = replace(small_group, config=replace(small_group.config, d_model=size, d_ff=size))
     recipe, states = replace(QUICK, limit=5), []
@@ -180,21 +180,21 @@ def test_an_epoch_is_that_of_the_first_test_at_which_something_shows():
 
 def test_a_planted_transition_is_seen_at_the_next_test():
     """Ten epochs between tests: heads pass one half at 100 and 200, the rest turns at 101."""
-    every = dynamics.transitions(planted.one_layer(), Layout()).loc[4]
+    full = dynamics.transitions(planted.one_layer(), Layout()).loc[4]
     thinned = dynamics.transitions(thin(planted.one_layer()), Layout())
-    found = thinned.loc[4]
-    assert found.passes == (100, 200)
-    assert (found.rise, found.epochs) == (110, 400)
-    assert found.bounce == 100  # the lowest of the norms that were seen
-    assert found.jump == pytest.approx((0.9 - 0.11) / 10, abs=1e-3)  # an epoch
-    assert (every.resolution, found.resolution) == (1, 10)
+    sparse = thinned.loc[4]
+    assert sparse.passes == (100, 200)
+    assert (sparse.rise, sparse.epochs) == (110, 400)
+    assert sparse.bounce == 100  # the lowest of the norms that were seen
+    assert sparse.jump == pytest.approx((0.9 - 0.11) / 10, abs=1e-3)  # an epoch
+    assert (full.resolution, sparse.resolution) == (1, 10)
     assert thinned.epochs.tolist() == [400, 350]
-    assert dynamics.shown_epochs(found, SPARSE) == (50, 150, 300)
-    assert dynamics.shown_epochs(found.replace({100.0: 126.0}), SPARSE) == (60, 160, 300)
+    assert dynamics.shown_epochs(sparse, SPARSE) == (50, 150, 300)
+    assert dynamics.shown_epochs(sparse.replace({100.0: 126.0}), SPARSE) == (60, 160, 300)
 
 
 def test_a_fast_rise_between_two_tests_is_not_outdone_by_a_slow_one_over_ten_epochs():
-    """What counts is the rise an epoch: 0.2 at epoch 30, 0.3 in ten epochs later."""
+    """The rise an epoch counts: 0.2 at epoch 30, 0.3 in ten epochs later."""
     history = planted.one_layer()
     units = 0.2 * (planted.EPOCH >= 30) + 0.03 * np.clip(planted.EPOCH - 100, 0, 10)
     history["test_accuracy"][:] = units[:, None]
@@ -204,13 +204,13 @@ def test_a_fast_rise_between_two_tests_is_not_outdone_by_a_slow_one_over_ten_epo
 @pytest.mark.parametrize(("corner", "slow"), [(30, 0.01), (120, 0.002)])
 def test_the_kink_is_within_the_resolution_of_that_of_every_epoch(corner, slow):
     loss = planted.bent(corner, 0.1, slow)
-    every, found = (
-        dynamics.fit_kink(pd.Series(x, at), 160)
-        for x, at in ((loss, planted.EPOCH), (loss[SPARSE - 1], SPARSE))
+    full, sparse = (
+        dynamics.fit_kink(pd.Series(x, epochs), 160)
+        for x, epochs in ((loss, planted.EPOCH), (loss[SPARSE - 1], SPARSE))
     )
-    assert abs(found.epoch - every.epoch) <= dynamics.resolution(SPARSE, [found.epoch])
-    assert found.end == every.end == 160
-    assert found.rate == pytest.approx(slow, abs=1e-9)
+    assert abs(sparse.epoch - full.epoch) <= dynamics.resolution(SPARSE, [sparse.epoch])
+    assert sparse.end == full.end == 160
+    assert sparse.rate == pytest.approx(slow, abs=1e-9)
     noisy = loss * np.exp(np.random.default_rng(0).normal(0, 0.2, len(loss)))
     low, high = dynamics.fit_kink(pd.Series(noisy[SPARSE - 1], SPARSE), 160).interval
     sure = dynamics.fit_kink(pd.Series(noisy, planted.EPOCH), 160).interval
@@ -221,11 +221,11 @@ def test_the_kink_is_within_the_resolution_of_that_of_every_epoch(corner, slow):
 def test_epochs_count_alike_however_many_of_them_were_tested():
     """A loss with no corner: weighted by tests, the first fifty epochs would decide where it is."""
     curved = np.exp(-2 * np.sqrt(planted.EPOCH / 40))
-    every, found = (
-        dynamics.fit_kink(pd.Series(x, at))
-        for x, at in ((curved, planted.EPOCH), (curved[SPARSE - 1], SPARSE))
+    full, sparse = (
+        dynamics.fit_kink(pd.Series(x, epochs))
+        for x, epochs in ((curved, planted.EPOCH), (curved[SPARSE - 1], SPARSE))
     )
-    assert abs(found.epoch - every.epoch) <= 10
+    assert abs(sparse.epoch - full.epoch) <= 10
     np.testing.assert_array_equal(
         dynamics.per_epoch(pd.Series([1.0, 2, 5], [1, 2, 5])), [1, 2, 5, 5, 5]
     )
@@ -243,21 +243,21 @@ def evidence(monkeypatch):
 
 
 def test_findings_state_their_resolution_where_it_is_coarse(evidence):
-    """Where every epoch was tested they say nothing of it."""
+    """Findings say nothing of it if every epoch was tested."""
     grokking = planted.exact_match(planted.EPOCH > 50, planted.EPOCH > 51)
-    longer = {
+    coarse = {
         "runs": np.array([0]),
         "epochs": planted.EPOCH,
         "long_whole": 1.0 - np.abs(planted.EPOCH - 203)[None] / 400,
     }
-    longer["long_accuracy"] = np.repeat(longer["long_whole"][..., None], 6, 2)
+    coarse["long_accuracy"] = np.repeat(coarse["long_whole"][..., None], 6, 2)
     for history, finding in (
         (planted.one_layer(), dynamics.transition),
         (planted.one_layer(), dynamics.norm_bounce),
         (planted.one_layer(), dynamics.strong_decay_transition),
         (planted.dips(100), dynamics.kink),
         (grokking, dynamics.no_grokking),
-        (longer, lengths.length),
+        (coarse, lengths.length),
     ):
         assert "resolution" not in finding(evidence(history))
         assert set(finding(evidence(thin(history))).resolution) == {10}, finding
@@ -273,11 +273,11 @@ def test_what_becomes_of_longer_sums_is_dated_by_tests():
         "long_whole": whole[None],
         "long_accuracy": digits[None],
     }
-    every, found = (lengths.forgetting(x).loc[0] for x in (history, thin(history)))
-    assert (every.peak, every.goes[0], every.epochs, every.resolution) == (203, 254, 400, 1)
-    assert (found.peak, found.goes[0], found.epochs, found.resolution) == (200, 260, 400, 10)
-    assert found["first"] == every["first"] == (0,)
-    assert np.isnan(found.goes[1])
+    full, sparse = (lengths.forgetting(x).loc[0] for x in (history, thin(history)))
+    assert (full.peak, full.goes[0], full.epochs, full.resolution) == (203, 254, 400, 1)
+    assert (sparse.peak, sparse.goes[0], sparse.epochs, sparse.resolution) == (200, 260, 400, 10)
+    assert sparse["first"] == full["first"] == (0,)
+    assert np.isnan(sparse.goes[1])
 
 
 def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
@@ -285,13 +285,13 @@ def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
     tested = np.array([*range(1, 51), *range(60, 1001, 10)])
     whole = np.stack([epoch / 1000, epoch / 2000])
     history = {"runs": np.array([0, 1]), "epochs": epoch, "long_whole": whole}
-    every, found = (
+    full, sparse = (
         quantities.accuracy_range(evidence(x)) for x in (history, thin(history, tested))
     )
-    assert every.runs == found.runs == pytest.approx({0: 1.0, 1: 0.5})
-    assert every.value == found.value == pytest.approx([0.5, 1.0])
-    assert "tested" not in every.method
-    assert "tested after every 10 epochs" in found.method
+    assert full.runs == sparse.runs == pytest.approx({0: 1.0, 1: 0.5})
+    assert full.value == sparse.value == pytest.approx([0.5, 1.0])
+    assert "tested" not in full.method
+    assert "tested after every 10 epochs" in sparse.method
     with pytest.raises(BadInput, match="up to epoch 1000; these have 990"):
         quantities.accuracy_range(evidence(thin(history, tested[:-1])))
     alone = {"runs": np.array([0]), "epochs": epoch, "long_whole": whole[:1]}
@@ -346,7 +346,7 @@ def test_the_slider_over_training_has_epochs_at_equal_distances(data, monkeypatc
     packed = {}
     monkeypatch.setattr(playground, "load_curves", lambda group: history)
     monkeypatch.setattr(
-        playground, "_packed", lambda about, tensors: packed.update(about) or tensors
+        playground, "_packed", lambda header, tensors: packed.update(header) or tensors
     )
     tensors = playground.training(NAME, "pattern", 5)
     assert packed["epochs"] == [10, 20, 30, 40, 50, 60]

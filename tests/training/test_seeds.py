@@ -62,19 +62,19 @@ def test_each_seed_changes_its_own_part_only(small_group, precision):
     group = small_group
     if precision == "fused":  # it knows the paper's sizes only
         group = replace(group, config=replace(group.config, d_model=128, d_ff=128))
-    own, other = (
+    by_run, seeded = (
         Trainer(group, QUICK, [0], precision=precision),
         Trainer(group, QUICK, [7], precision=precision),
     )
     start = Trainer(group, QUICK, [0], precision=precision, seeds=Seeds(init=7))
-    torch.testing.assert_close(weights(start), weights(other), rtol=0, atol=0)
-    assert torch.equal(start.train, own.train)
-    assert masks_of(start) == masks_of(own)
+    torch.testing.assert_close(weights(start), weights(seeded), rtol=0, atol=0)
+    assert torch.equal(start.train, by_run.train)
+    assert masks_of(start) == masks_of(by_run)
 
     masked = Trainer(group, QUICK, [0], precision=precision, seeds=Seeds(mask=7))
-    torch.testing.assert_close(weights(masked), weights(own), rtol=0, atol=0)
-    assert torch.equal(masked.train, own.train)
-    assert masks_of(masked) == masks_of(other) != masks_of(own)
+    torch.testing.assert_close(weights(masked), weights(by_run), rtol=0, atol=0)
+    assert torch.equal(masked.train, by_run.train)
+    assert masks_of(masked) == masks_of(seeded) != masks_of(by_run)
 
     # setting what would be taken anyway changes no bit of what is trained
     same, plain = (
@@ -165,9 +165,9 @@ def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
     loop.train_group(checkpoints, [2], out)
     path = run_path(out, "small", "quick", 2)
     with safe_open(path, "pt") as file:
-        about = json.loads(file.metadata()["carry"])
-    assert about["record"].pop("seeds") == {"init": 2, "order": None, "mask": 2}
-    save_file(load_file(path), path, {"carry": json.dumps(about)})
+        description = json.loads(file.metadata()["carry"])
+    assert description["record"].pop("seeds") == {"init": 2, "order": None, "mask": 2}
+    save_file(load_file(path), path, {"carry": json.dumps(description)})
     for seeds in (OWN, Seeds(init=2), Seeds(mask=2)):
         assert loop.missing(checkpoints, [2], out, seeds) == {}
     with pytest.raises(BadInput, match="has other seeds .*: pass no seeds to go on"):
@@ -203,21 +203,21 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [[3], {"init": -1}, {"init": "3"}, {"parent": 1}])
-@pytest.mark.parametrize("where", ["runs", "checkpoints"])
-def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, where, seeds):
-    clock = loop.Clock() if where == "runs" else Ticks(2)
+@pytest.mark.parametrize("place", ["runs", "checkpoints"])
+def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, place, seeds):
+    clock = loop.Clock() if place == "runs" else Ticks(2)
     loop.train_group(checkpoints, [0], data / "runs", clock=clock)
     path = (
         checkpoints.path(0)
-        if where == "checkpoints"
+        if place == "checkpoints"
         else run_path(data / "runs", "small", "quick", 0)
     )
-    key = "carry" if where == "runs" else "record"
+    key = "carry" if place == "runs" else "record"
     with safe_open(path, "pt") as file:
         metadata = file.metadata()
-    about = json.loads(metadata[key])
-    (about["record"] if where == "runs" else about)["seeds"] = seeds
-    save_file(load_file(path), path, metadata | {key: json.dumps(about)})
+    description = json.loads(metadata[key])
+    (description["record"] if place == "runs" else description)["seeds"] = seeds
+    save_file(load_file(path), path, metadata | {key: json.dumps(description)})
     with pytest.raises(BadInput, match="is damaged .*seeds"):
         loop.train_group(checkpoints, [0], data / "runs")
 
@@ -232,8 +232,8 @@ def test_what_is_no_seed_is_refused(refused, data, name, seed):
 
 
 def test_a_finetuned_group_is_refused_initial_weights_before_anything_is_written(refused, data):
-    said = refused("train", "--all", "--init-seed", "3", "--dry-run")
-    assert said.startswith(
+    message = refused("train", "--all", "--init-seed", "3", "--dry-run")
+    assert message.startswith(
         "--init-seed 3: pad6_finetuned500_n2_s0.3_w0.2 starts from the weights of pad6"
     )
     assert list(data.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The training forward against PyTorch and the plain model, in float64: values, gradients, masks."""
+"""The training's forward pass against PyTorch and the plain model: values, gradients, masks."""
 
 import pytest
 import torch
@@ -43,21 +43,21 @@ def test_logits_and_gradients_equal_the_plain_model(config, model):
 
 
 def test_dropout_falls_where_the_released_code_has_it(config, model):
-    """The same masks, applied through the plain model's sites: pattern, attn_out, mlp.post, mlp_out."""
-    drawn: list[torch.Tensor] = []
+    """The plain model has the same masks at pattern, attn_out, mlp.post and mlp_out."""
+    drawn_masks: list[torch.Tensor] = []
     masks = Masks([OWN.streams(0).dropout], torch.device("cpu"))
 
     def draw(shape, dtype):
-        drawn.append(masks(shape, dtype))
-        return drawn[-1]
+        drawn_masks.append(masks(shape, dtype))
+        return drawn_masks[-1]
 
     a, b = batch(config)
     stack = Stack(config, torch.device("cpu"), DOUBLE)
-    found = stack.logits(stacked(model), stack.rows(a[None], b[None]), draw)
+    logits = stack.logits(stacked(model), stack.rows(a[None], b[None]), draw)
 
     kinds = ["attn.pattern", "attn_out", "mlp.post", "mlp_out"]
     order = [f"blocks.{l}.{kind}" for l in range(config.layers) for kind in kinds]
-    masks_of = dict(zip(order, drawn, strict=True))
+    masks_of = dict(zip(order, drawn_masks, strict=True))
 
     def dropout(name, x):
         if name not in masks_of:
@@ -75,19 +75,21 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
         return x * full * SCALE
 
     plain = model(sums.encode(a, b, config.layout), dropout)[:, list(config.layout.loss_positions)]
-    torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(logits[0].transpose(0, 1), plain, rtol=1e-12, atol=1e-12)
 
 
 def test_first_pattern_is_the_mean_attention(config, model):
     a, b = batch(config)
-    _, kept = model.run_with_cache(sums.encode(a, b, config.layout), ["blocks.0.attn.pattern"])
+    _, cache = model.run_with_cache(sums.encode(a, b, config.layout), ["blocks.0.attn.pattern"])
     stack = Stack(config, torch.device("cpu"), DOUBLE)
-    found = stack.first_pattern(stacked(model), stack.rows(a[None], b[None]))[0]
-    torch.testing.assert_close(found, kept["blocks.0.attn.pattern"].mean(0), rtol=1e-12, atol=1e-12)
+    pattern = stack.first_pattern(stacked(model), stack.rows(a[None], b[None]))[0]
+    torch.testing.assert_close(
+        pattern, cache["blocks.0.attn.pattern"].mean(0), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, monkeypatch):
-    """Products are in bfloat16; a stream far from zero is centred before it is rounded, and no score is rounded."""
+    """Products are in bfloat16; a far stream is centred before rounding, scores are not rounded."""
     stack = Stack(config, torch.device("cpu"), torch.bfloat16)
     x = 300 + torch.randn(1, 2, 3, config.d_model, generator=torch.Generator().manual_seed(0))
     expected = torch.nn.functional.layer_norm(x, x.shape[-1:])
@@ -96,14 +98,16 @@ def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, m
 
     scores, probabilities = [], stack.probabilities
     monkeypatch.setattr(
-        stack, "probabilities", lambda x, *how: scores.append(x.dtype) or probabilities(x, *how)
+        stack,
+        "probabilities",
+        lambda x, *options: scores.append(x.dtype) or probabilities(x, *options),
     )
     a, b = batch(config)
     with torch.no_grad():
-        found = stack.logits(stacked(model.float()), stack.rows(a[None], b[None])).float()
+        logits = stack.logits(stacked(model.float()), stack.rows(a[None], b[None])).float()
         plain = model(sums.encode(a, b, config.layout), read=config.layout.loss_positions)
     assert scores == [torch.float32] * config.layers
-    torch.testing.assert_close(found[0].transpose(0, 1), plain, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(logits[0].transpose(0, 1), plain, rtol=0.1, atol=0.1)
 
 
 # ---------------------------------------------------------------- a CPU's own layers
@@ -161,8 +165,8 @@ def one_dnn(request, monkeypatch):
 def test_normed_is_layer_norm(dtype, tolerance):
     x = 3 + random(2, 5, 7, 24)
     exact = with_gradients(lambda x: F.layer_norm(x, (24,)), x)
-    found = [y.double() for y in with_gradients(layers.normed, x.to(dtype))]
-    torch.testing.assert_close(found, exact, rtol=tolerance, atol=tolerance)
+    normed = [y.double() for y in with_gradients(layers.normed, x.to(dtype))]
+    torch.testing.assert_close(normed, exact, rtol=tolerance, atol=tolerance)
 
 
 # ---------------------------------------------------------------- dropout masks
@@ -176,7 +180,7 @@ def stream(runs):
 
 
 def test_masks_are_independent_coins():
-    """Rate, both runs, neighbours, later draws: each within five standard deviations of independence."""
+    """Rate, runs, neighbours and later draws are independent within five standard deviations."""
     draw = stream([0, 1])
     first, second = draw(SHAPE, torch.float64), draw(SHAPE, torch.float64)
     assert set(first.unique().tolist()) == {0.0, 1.0}

@@ -1,4 +1,4 @@
-"""The trainer: its data, steps, masks, learning curves and finetuning, against plain loops and separate runs."""
+"""The trainer's data, steps, masks, curves and finetuning, against plain loops and single runs."""
 
 import math
 from dataclasses import replace
@@ -40,9 +40,9 @@ def test_initialisation():
 
 def test_data_of_a_run(small_group):
     train, test, _ = split(small_group, OWN.streams(0).split)
-    again, other = (split(small_group, OWN.streams(run).split)[0] for run in range(2))
+    again, other_run = (split(small_group, OWN.streams(run).split)[0] for run in range(2))
     assert torch.equal(train, again)
-    assert not torch.equal(train, other)
+    assert not torch.equal(train, other_run)
     in_train, in_test = (set(zip(*part.tolist(), strict=True)) for part in (train, test))
     assert len(in_train) == len(in_test) == round(0.3 * 5050) == train.shape[1]
     assert not in_train & in_test
@@ -72,10 +72,10 @@ def test_a_group_is_trained_with_its_own_dropout(rate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["encoder", "one-layer decoder"])
-def test_stacked_runs_equal_separate_runs(which):
+@pytest.mark.parametrize("config_name", ["encoder", "one-layer decoder"])
+def test_stacked_runs_equal_separate_runs(config_name):
     """Twelve AdamW steps in float64: what a run becomes does not depend on the runs beside it."""
-    group = Group("small", SHAPES[which], n_digits=2, batch=256, epochs=5, n_runs=3)
+    group = Group("small", SHAPES[config_name], n_digits=2, batch=256, epochs=5, n_runs=3)
     together, apart = (
         Trainer(group, QUICK, [0, 1]),
         [Trainer(group, QUICK, [run]) for run in range(2)],
@@ -115,7 +115,7 @@ def test_history_is_what_measuring_gives(small_group, monkeypatch):
 
 
 def test_nine_and_one_make_zero_in_what_is_recorded(small_group):
-    """A model that answers with nines, by carry class and position: corrected, they are zeros and eights."""
+    """A model that answers only nines, by class and position; corrected, they are 0s and 8s."""
     config = replace(small_group.config, width=3)
     group = replace(small_group, config=config, n_digits=3, fraction=0.01, tracks_final_mlp=True)
     trainer = Trainer(group, QUICK, [0])
@@ -138,7 +138,7 @@ RECIPE = Recipe("quick", 2e-3, warmup=9)  # six steps an epoch: it ends in the m
 
 
 def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
-    """Train by PyTorch's AdamW, with the trainer's forward pass and none of its loop; the means over each epoch."""
+    """Train by PyTorch's AdamW, and none of the trainer's loop; return each epoch's means."""
     fixed = {"betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": trainer.group.decay}
     # Other orders of adding up than the fused one would move what has hardly a gradient, such as
     # the keys' biases.
@@ -163,8 +163,8 @@ def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
             optimiser.step()
             rows.append({key: value.detach().numpy() for key, value in row.items()})
             done += 1
-        for key, kept in means.items():
-            kept.append(np.mean([row[key] for row in rows], axis=0))
+        for key, mean in means.items():
+            mean.append(np.mean([row[key] for row in rows], axis=0))
     assert done == 12
     return means
 
@@ -172,15 +172,15 @@ def plain_loop(trainer: Trainer, epochs: int) -> dict[str, list[np.ndarray]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 1.0])
 def test_two_epochs_are_a_plain_loop(small_group, decay):
-    """The warm-up goes on over the epoch's end, the last batch is short, and every batch counts alike in the means."""
+    """The warm-up passes the epoch's end; the last, short batch counts like others in the means."""
     group = replace(small_group, decay=decay)
-    trainer, other = (Trainer(group, RECIPE, RUNS) for _ in range(2))
-    before = {name: p.detach().clone() for name, p in other.parameters.items()}
+    trainer, untrained = (Trainer(group, RECIPE, RUNS) for _ in range(2))
+    before = {name: p.detach().clone() for name, p in untrained.parameters.items()}
     assert (group.steps, trainer.train.shape[2] % group.batch) == (6, 235)
     for _ in range(2):
         trainer.run_epoch()
-    expected = plain_loop(other, 2)
-    for name, p in other.parameters.items():
+    expected = plain_loop(untrained, 2)
+    for name, p in untrained.parameters.items():
         torch.testing.assert_close(trainer.parameters[name], p, rtol=1e-6, atol=1e-7, msg=name)
         assert (p - before[name]).abs().max() > 1e-3
     for key, means in expected.items():
