@@ -30,7 +30,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from jaxtyping import Float
@@ -80,6 +80,18 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 def no_hook(name: str, tensor: Tensor) -> Tensor:
     """Return the activation unchanged: the hook that does nothing."""
     return tensor
+
+
+def _refuse_tracer(_tracer: object = None) -> NoReturn:
+    """Raise `BadInput`: torch.fx calls this where it would trace a model symbolically."""
+    raise BadInput(
+        "torch.fx.symbolic_trace has no tokens, whose shape and type the model checks: use "
+        "`torch.export.export(model, (tokens,)).module()`, which is a torch.fx.GraphModule."
+    )
+
+
+# torch.fx calls this of a default argument that is no value of a graph, before anything runs.
+setattr(no_hook, "__fx_create_arg__", _refuse_tracer)  # noqa: B010 (a function has no such field)
 
 
 def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
@@ -473,6 +485,8 @@ class Transformer(nn.Module):
     def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
         """Return the token embedding, not yet scaled; raise `BadInput` for bad tokens."""
         length = self.config.layout.length
+        if isinstance(cast(object, tokens), torch.fx.Proxy):
+            _refuse_tracer()
         is_tensor = isinstance(tokens, Tensor)
         lengths = range(1 if self.config.causal else length, length + 1)
         if (

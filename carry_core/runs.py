@@ -14,6 +14,7 @@ What was imported from the author's release is in `data/author/<group>/`, in the
 float32. `load` also takes the path of such a file, or of a folder of them, wherever they are.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -316,17 +317,20 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
     """Return the runs in a file or in a folder of files, or those numbered `runs`.
 
     Raises:
+        BadInput: As `at_path`.
+    """
+    return loaded(*at_path(path, runs))
+
+
+def at_path(
+    path: Path, runs: Collection[int] | None = None
+) -> tuple[str, str, dict[int, "TrainedRun"]]:
+    """Return the group, the source and the files of the runs in a file or folder, by number.
+
+    Raises:
         BadInput: There is no such file, run, or record; or the runs were not trained alike.
     """
-    if not os.path.lexists(path):
-        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
-    files = [path]
-    if path.is_dir():
-        files = sorted(path.glob(f"*{SUFFIX}"))
-        if not files:
-            raise BadInput(
-                f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
-            )
+    files = _files_at(path)
     if runs is not None:
         check_numbers(runs)
 
@@ -356,7 +360,30 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
         )
     chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
     ((group, recipe, _),) = trainings
-    return loaded(group, "author" if recipe == "author" else "ours", chosen)
+    return group, "author" if recipe == "author" else "ours", chosen
+
+
+def _files_at(path: Path) -> list[Path]:
+    """Return the file of weights at a path, or those in the folder there.
+
+    Raises:
+        BadInput: There are none.
+    """
+    if not os.path.lexists(path):
+        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
+    if path.is_dir():
+        files = sorted(path.glob(f"*{SUFFIX}"))
+        if not files:
+            raise BadInput(
+                f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
+            )
+        return files
+    if path.is_file() and path.suffix != SUFFIX:
+        raise BadInput(
+            f"{path} is no file of weights: expected a run's file such as run0{SUFFIX}, or a "
+            "folder with some."
+        )
+    return [path]
 
 
 def loaded(group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Runs:
@@ -590,6 +617,18 @@ def are_finite(tensors: Weights) -> bool:
     """
     totals = torch.stack([p.sum() for p in tensors.values()])
     return bool(totals.isfinite().all())
+
+
+def digest(weights: Weights) -> str:
+    """Return the sha256 of parameters, by their names and their values in float32.
+
+    It does not depend on the file that has them, nor on the order of the names.
+    """
+    sha256 = hashlib.sha256()
+    for name, p in sorted(weights.items()):
+        sha256.update(f"{name} {[*p.shape]}\n".encode())
+        sha256.update(p.detach().cpu().float().contiguous().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def save_run(

@@ -57,6 +57,7 @@ MAP |= {
     "elsewhere": 1.0,
     "right": 1.0,
     "control": 0,
+    "sha256": "a" * 64,
 }
 PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
 SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
@@ -116,7 +117,7 @@ RESULTS = {
     "rows": [{"id": "a", "where": "w", "paper": None}],
 }
 SMALL = {"recipe": {}, "steps": 1, "seconds": 1, "device": "cpu", "history": [{"accuracy": 1.0}]}
-DIGEST = "0" * 64
+DIGEST = "a" * 64
 Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
 
 # Of each type of file: where it lies, what writes it, and what reads it.
@@ -346,6 +347,12 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("map", rows(MAP, {"accuracy": 1.5}), "less than or equal to 1"),
     ("map", rows(MAP, {"component": "blocks.1.attn.z:0"}), "no component"),
     ("map", rows(MAP, {}, {}), "a cell stands twice"),
+    ("map", rows(MAP, {"sha256": "none"}), "sha256[0]"),
+    (
+        "map",
+        rows(MAP, {}, {"position": "pos8", "sha256": "b" * 64}),
+        "a run has maps of two weights",
+    ),
     ("map", rows(MAP, {"colour": "red"}), "colour"),
     ("seeds", rows(SEED, {}, {}), "a run stands twice"),
     ("seeds", rows(SEED, {"source": "mine"}), "'mine' is unknown"),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import papermill
 from papermill.exceptions import PapermillExecutionError
@@ -20,6 +21,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, results
+from carry_paper.pages import data_files
 from carry_paper.training import fused, loop, seeds
 from carry_paper.training.trainer import PRECISIONS
 
@@ -128,24 +130,28 @@ def notebooks_starting_with(start: str) -> list[str]:
 def run_again(name: str, group: str, source: str, out: Path) -> int:
     """Run a notebook with a group's weights, and write to `out` how it went.
 
-    The executed copy goes beside `out`. Returns 1 if the notebook fails, but 0 if it refuses its
-    parameters with `BadInput`: then `out` has the message.
+    The executed copy goes beside `out`, with a folder of the data of its figures and tables.
+    Returns 1 if the notebook fails, but 0 if it refuses its parameters with `BadInput`: then `out`
+    has the message.
     """
     began = time.monotonic()
     notebook = ROOT / "notebooks" / f"{name}.ipynb"
     parameters = {"source": source}
     if "group" in papermill.inspect_notebook(notebook):  # pages of the whole ledger have none
         parameters["group"] = group
+    copy = out.with_suffix(".ipynb")
     message = ""
     try:
-        papermill.execute_notebook(
+        executed = papermill.execute_notebook(
             notebook,
-            out.with_suffix(".ipynb"),
+            copy,
             parameters,
             cwd=ROOT,
             kernel_name="python3",
             progress_bar=False,
         )
+        data_files.write_beside(executed, copy)
+        nbformat.write(executed, copy)
     except PapermillExecutionError as error:
         message = f"{error.ename}: {error.evalue}".splitlines()[0]
         if error.ename != BadInput.__name__:

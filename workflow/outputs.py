@@ -1,8 +1,8 @@
 """Write the outputs of the executed copies in _build/ back into notebooks/.
 
 The README's picture is written from them too. Of a figure that an output has as PNG and as SVG, the
-notebooks keep the PNG. Names on the command line, such as fig05_mlp_evolution, restrict the writing
-to these notebooks.
+notebooks keep the PNG; they keep no data as CSV, which is for the site. Names on the command line,
+such as fig05_mlp_evolution, restrict the writing to these notebooks.
 """
 
 import sys
@@ -26,8 +26,9 @@ def figure(notebook: nbformat.NotebookNode, name: str) -> bytes:
     return b64decode(image)
 
 
-def without_svg(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def as_stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return an output as notebooks keep it."""
+    output.get("data", {}).pop("text/csv", None)
     if "image/png" in output.get("data", {}):
         output.data.pop("image/svg+xml", None)
         output.metadata.pop("image/svg+xml", None)
@@ -45,7 +46,7 @@ def main(names: Sequence[str]) -> None:
             PICTURE.write_bytes(figure(executed, "figure"))
         for cell, executed_cell in zip(notebook.cells, executed.cells, strict=True):
             if cell.cell_type == "code":  # metadata stay as they are, without papermill's
-                cell.outputs = [without_svg(output) for output in executed_cell.outputs]
+                cell.outputs = [as_stored(output) for output in executed_cell.outputs]
                 cell.execution_count = executed_cell.execution_count
         nbformat.write(notebook, path)
 

@@ -1,21 +1,22 @@
 // Every vector figure can be saved under its own name, whether it is part of the page or a file.
+// book/_ext/data_links.py writes the line below each figure; the link to the SVG comes first in it.
 document.addEventListener("DOMContentLoaded", () => {
-  for (const figure of document.querySelectorAll("figure")) {
-    const image = figure.querySelector('img[src$=".svg"]');
-    const drawn = figure.querySelector(".figure-svg > svg");
-    const caption = figure.querySelector("figcaption");
-    if (!(image || drawn) || !caption) continue;
+  const isFigure = 'img[src$=".svg"], .figure-svg > svg';
+  for (const line of document.querySelectorAll(".data-links.of-figure")) {
+    const inside = line.closest("figure") ?? line.previousElementSibling;
+    const picture = inside?.matches(isFigure) ? inside : inside?.querySelector(isFigure);
+    if (!picture) continue;
+    const isFile = picture.tagName === "IMG";
     const link = document.createElement("a");
-    link.href = image ? image.src : "#";
-    link.download = `${figure.id || "figure"}.svg`;
-    link.textContent = "⤓ SVG";
+    link.href = isFile ? picture.src : "#";
+    link.download = line.dataset.name + ".svg";
+    link.textContent = "↓ SVG";
     link.title = "Download this figure as SVG";
-    link.className = "figure-download";
     link.addEventListener("click", () => {
-      if (!drawn || link.href.startsWith("blob:")) return;
-      const text = new XMLSerializer().serializeToString(drawn).replace(/var\(--[\w-]+, ([^)]*)\)/g, "$1");
+      if (isFile || link.href.startsWith("blob:")) return;
+      const text = new XMLSerializer().serializeToString(picture).replace(/var\(--[\w-]+, ([^)]*)\)/g, "$1");
       link.href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     });
-    caption.append(link);
+    line.prepend(link, " · ");
   }
 });

@@ -13,11 +13,11 @@ import click
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
-from carry_core.files import write_json
-from carry_paper.cli.options import JSON, SAVE, SOURCE, Whole
+from carry_core.files import data_dir, replacing, write_json
+from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import interchange_maps, line_table, typology
-from carry_paper.ledger import compute, moved, results, seeds
+from carry_paper.ledger import compute, export, moved, results, seeds
 from carry_paper.ledger.report import show
 from carry_paper.training import loop
 
@@ -74,6 +74,34 @@ def compute_rows(source: str, only: str) -> tuple[compute.Ledger, list[results.R
     ledger = compute.Ledger(source, only, report_step)
     n_steps = 1 + ledger.steps()
     return ledger, ledger.rows(compute.journal(source))
+
+
+@click.command("results", epilog=export.documentation())
+@click.option(
+    "--csv",
+    "csv_file",
+    is_flag=False,
+    flag_value="-",
+    type=CsvTarget(),
+    metavar="[FILE]",
+    help="Write all rows to this file; without a name, print them.",
+)
+def results_command(csv_file: Path | str | None) -> None:
+    """Print the stored results of both sources, which `carry claims --save` wrote."""
+    table = export.stored()
+    if table.empty:
+        raise BadInput(
+            f"No results are stored in {data_dir()}: name the folder that has them in CARRY_DATA, "
+            "or make them with `carry claims --source ours --save`."
+        )
+    if csv_file is None:
+        counts = table.groupby(["verdict", "source"], sort=False).size().unstack(fill_value=0)
+        click.echo(counts.to_string())
+    elif csv_file == "-":
+        click.echo(export.csv_text(table), nl=False)
+    else:
+        with replacing(Path(csv_file)) as temporary:
+            temporary.write_text(export.csv_text(table), encoding="utf-8")
 
 
 @click.command("interchange")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from carry_core import carries, groups
-from carry_core.runs import Runs
-from carry_paper.ledger import results
+from carry_core.runs import Runs, folder
+from carry_paper.ledger import export, results
 from carry_paper.ledger.claims import CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, percents
 from carry_paper.ledger.results import Row, gathered
@@ -304,6 +304,17 @@ def _paths(page_runs: Runs | None, source: str, group: str) -> list[Path] | None
     return [stored.path for stored in page_runs.stored.values()]
 
 
+def _place(page_runs: Runs | None) -> str:
+    """Return the file or folder of a page's runs, if it is not that of their group; else ""."""
+    if page_runs is None:
+        return ""
+    paths = [stored.path for stored in page_runs.stored.values()]
+    in_groups = folder(page_runs.source)
+    if not paths or all(path.is_relative_to(in_groups) for path in paths):
+        return ""
+    return str(paths[0] if len(paths) == 1 else paths[0].parent)
+
+
 def verdict_box(
     ids: Iterable[str],
     group: str | None = None,
@@ -345,13 +356,24 @@ def verdict_box(
         others=bool(_trainings(line for line in judged if line.groups != [group])),
         named=groups.find,
         other_weights=other_weights,
+        place=_place(page_runs),
         missing=not any(stored.values()),
         waiting={
             source: not_run(row for line in judged for row in line.rows[source])
             for source in SOURCES
         },
     )
-    return Html(html, "\n".join(_plain(line, line in judged) for line in lines))
+    text = "\n".join(_plain(line, line in judged) for line in lines)
+    return Html(html, text, rows_of(judged))
+
+
+def rows_of(lines: Iterable[Line]) -> pd.DataFrame:
+    """Return the stored rows behind some lines, as `carry results --csv` has them."""
+    rows: dict[str, list[Row]] = {source: [] for source in SOURCES}
+    for line in lines:
+        for source, rows_of_source in line.rows.items():
+            rows[source] += rows_of_source
+    return export.table(rows)
 
 
 def _trainings(lines: Iterable[Line]) -> set[str]:
@@ -398,7 +420,7 @@ def ledger(*ids: str, group: str | None = None, page_runs: Runs | None = None) -
     for line in lines:
         values = [side.value for side in line.sides.values() if side]
         text.append(" | ".join([line.claims[0].id, line.paper, *values]))
-    return Html(html, "\n".join(text))
+    return Html(html, "\n".join(text), rows_of(lines))
 
 
 def printed_cells(table: str) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_paper import author
-from carry_paper.ledger import claims, results
+from carry_paper.ledger import claims, export, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
@@ -345,7 +345,33 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     n_rows = len(outcomes.entries)
     if name in ("differing", "grouped"):
         n_rows = sum(map(len, entries.values()))
-    return Html(html, f"{n_rows} differ" if name == "differing" else f"{n_rows} rows")
+    text = f"{n_rows} differ" if name == "differing" else f"{n_rows} rows"
+    return Html(html, text, data_of(name, outcomes))
+
+
+def data_of(name: str, outcomes: Outcomes) -> pd.DataFrame | None:
+    """Return the data of a part that is a table; None for a list, whose rows the ledger has."""
+    if name == "legend":
+        meanings = [(verdict, *texts) for verdict, texts in MEANINGS.items()]
+        return pd.DataFrame(meanings, columns=["verdict", "of a number", "of a finding"])
+    if name == "tables":
+        return pd.DataFrame([asdict(test) for test in table_tests(outcomes)])
+    if name == "overview":
+        verdicts = []
+        for entry in outcomes.entries:
+            for source in outcomes.sources:
+                verdicts.append(
+                    (entry.claim.section, entry.claim.part, source, entry.verdict(source))
+                )
+        columns = ["section", "part", "source", "verdict"]
+        counts = pd.DataFrame(verdicts, columns=columns).groupby(columns, sort=False)
+        return counts.size().rename("rows").reset_index()
+    if name == "ledger":
+        rows = {}
+        for source in outcomes.sources:
+            rows[source] = [entry.rows[source] for entry in outcomes.entries]
+        return export.table(rows)
+    return None
 
 
 def words(plain: str) -> Markup:

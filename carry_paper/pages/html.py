@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
 # The sign of each verdict, in the order in which they are listed.
@@ -19,10 +20,14 @@ SIGNS = {
 
 @dataclass(frozen=True)
 class Html:
-    """HTML for `pages.show`, with a `text` for places that cannot show HTML."""
+    """HTML for `pages.show`, with a `text` for places that cannot show HTML.
+
+    Its `data` are those behind it, if it is a table.
+    """
 
     html: str
     text: str
+    data: pd.DataFrame | None = None
 
     def _repr_html_(self) -> str:
         return self.html

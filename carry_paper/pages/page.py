@@ -12,21 +12,35 @@ A page's sentences refer to numbers and words by {glue:text}`name`, and to the b
 with a `name` by {glue:}`name`.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import Any, Unpack
 
 from matplotlib.figure import SubFigure
+from pandas import DataFrame
 
 from carry_core import groups
+from carry_core.curves import load_curves
 from carry_core.errors import BadInput, check_whole
-from carry_core.runs import FIRST, LAST, History, Runs, find, load
+from carry_core.runs import FIRST, LAST, History, Runs, at_path, find, is_path, load
 from carry_paper import author
+from carry_paper.findings.interchange_maps import MapsOfRuns
 from carry_paper.pages import author_side, box, parameters, words
 from carry_paper.pages.show import glue, show
 from carry_paper.plots.sides import Layout, subfigures
 
 MAX_SEED = 2**63 - 1
+
+
+def name_of(group: str | os.PathLike[str]) -> str:
+    """Return the name of a group, or of that of the runs at a path, before a page loads them.
+
+    Raises:
+        BadInput: There is no such group, or no run at the path.
+    """
+    return at_path(Path(group))[0] if is_path(group) else groups.find(str(group)).name
 
 
 @dataclass
@@ -131,10 +145,14 @@ class PageWithoutRuns:
 class Page(PageWithoutRuns):
     """A page about a group of runs.
 
+    In place of a group, it takes the path of a run's file, or of a folder with some, as `runs.load`
+    does. Then these are the page's runs, and `group` is the name of theirs.
+
     Attributes:
         name: As in `PageWithoutRuns`.
         source: `ours` or `author`.
         group: The group whose runs are loaded.
+        path: The path that was given in its place; None if none was.
         run: One of its runs, of any number, or None for the page's choice.
         n_examples: The number of random sums, `at_least` or more.
         seed: The seed of the random sums, 0 or more.
@@ -148,35 +166,92 @@ class Page(PageWithoutRuns):
 
     _: KW_ONLY
     source: str
-    group: str
+    group: Any  # a name or a path, and then always a name
     run: Any = None
     n_examples: Any = parameters.MAX_EXAMPLES
     seed: Any = 0
     at_least: int = parameters.MIN_EXAMPLES
+    path: Path | None = field(default=None, init=False)
     runs: Runs = field(init=False, repr=False)
+    maps: MapsOfRuns | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        of_path = self._load_path() if is_path(self.group) else None
         groups.find(self.group)
         check_whole("n_examples", self.n_examples, self.at_least, parameters.MAX_EXAMPLES, "sums")
         check_whole("seed", self.seed, 0, MAX_SEED)
         if self.run is not None:
             check_whole("run", self.run, 0, LAST)
-        self.runs = self.load(self.group) if self.run is None else self.load_with(self.run)
+        if of_path is not None:
+            self._check_run(of_path.numbers)
+            self.runs = of_path
+        else:
+            self.runs = self.load(self.group) if self.run is None else self.load_with(self.run)
+
+    def _load_path(self) -> Runs:
+        """Return the runs at the path that was given as the group, and take their group's name.
+
+        Raises:
+            BadInput: There are no such runs, or they are from another source.
+        """
+        self.path = Path(self.group)
+        loaded = load(self.path)
+        if loaded.source != self.source:
+            raise BadInput(
+                f"{self.path} has runs from {loaded.source!r}, and source={self.source!r}: "
+                f"expected source={loaded.source!r}."
+            )
+        self.group = loaded.group
+        return loaded
+
+    def _check_run(self, numbers: Sequence[int]) -> None:
+        """Raise `BadInput` unless the page's run is one of these."""
+        if self.run is not None and self.run not in numbers:
+            place = self.path or f"{self.group} from {self.source}"
+            listed = ", ".join(map(str, numbers))
+            expected = f"expected one of {listed}" if listed else "there are no runs of it"
+            raise BadInput(f"No run {self.run} of {place}: {expected}.")
 
     @property
     def judged_group(self) -> str:
         """The page's group."""
-        return self.group
+        name: str = self.group
+        return name
 
     @property
     def loaded_runs(self) -> Runs:
         """The page's own runs."""
         return self.runs
 
-    def load(self, group: str) -> Runs:
-        """Return the runs of another group, from the page's source."""
-        return load(group, self.source)
+    def load(
+        self, group: str, recipe: str | None = None, runs: Collection[int] | None = None
+    ) -> Runs:
+        """Return the runs of a group from the page's source, as `runs.load` does.
+
+        Of the page's group, these are the runs at its path, if it was given one.
+        """
+        if self.path is not None and group == self.group:
+            return load(self.path, runs=runs)
+        return load(group, self.source, recipe=recipe, runs=runs)
+
+    def curves(
+        self, run: int | None = None, group: str | None = None, recipe: str | None = None
+    ) -> History:
+        """Return the learning curves of a group's runs (the page's if None), as `load_curves`."""
+        if self.path is not None and group in (None, self.group):
+            return load_curves(self.path, run=run)
+        return load_curves(group or self.group, self.source, run, recipe=recipe)
+
+    def swap_maps(self, *, control: bool = False) -> DataFrame:
+        """Return the interchange maps of the page's runs, or those of the controls.
+
+        Those that are stored of other weights, or not at all, are measured now; `provenance` says
+        so.
+        """
+        if self.maps is None:
+            self.maps = MapsOfRuns(self.runs)
+        return self.maps.load(control=control)
 
     def load_with(self, run: int) -> Runs:
         """Return the page's runs if `run` is among them, else it and the first six of its recipe.
@@ -188,9 +263,7 @@ class Page(PageWithoutRuns):
             return self.load(self.group)
         alone = find(self.group, self.source, runs=[run])
         if not alone:
-            numbers = ", ".join(map(str, self.numbers()))
-            expected = f"expected one of {numbers}" if numbers else "there are no runs of it"
-            raise BadInput(f"No run {run} of {self.group} from {self.source}: {expected}.")
+            self._check_run(self.numbers())
         recipe = alone[run].parent.name if self.source == "ours" else None
         together = find(self.group, self.source, recipe=recipe, runs=[*FIRST, run])
         return load(self.group, self.source, recipe=recipe, runs=[*together])
@@ -214,7 +287,9 @@ class Page(PageWithoutRuns):
             history: The learning curves that it shows.
         """
         tested = words.tested_epochs(history) if history is not None else ""
-        return words.provenance(self.runs, beside) + tested
+        measured = self.maps.measured if self.maps is not None else []
+        anew = words.measured_anew(measured) if measured else ""
+        return words.provenance(self.runs, beside) + tested + anew
 
     def words(self, **values: Any) -> None:
         """Store numbers and words for the page's sentences, and the provenance of its weights."""

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 from PIL import Image
 
+from carry_paper.pages.data_files import CSV, csv_of, is_wanted
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.parameters import was_injected
 from carry_paper.plots.style import style, svg
@@ -32,7 +33,8 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
         name: The name under which the page glues it in elsewhere; the cell is tagged
             `remove-output` then. None: it stays where it is.
         alt: For a figure, a text that says what can be seen in it. A figure is a PNG in the
-            notebook; `make book` (CARRY_FIGURES=svg) draws SVG too.
+            notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. What has data comes with
+            them as CSV there, and in copies of the page with parameters of their own.
     """
     from IPython.display import display
 
@@ -51,6 +53,9 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
         data = _table(item)
     else:
         data = {"text/html": item._repr_html_(), "text/plain": repr(item)}
+    csv = csv_of(item) if is_wanted() else ""
+    if csv:
+        data[CSV] = csv
     display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
 

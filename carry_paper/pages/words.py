@@ -1,6 +1,6 @@
 """Words for a page's sentences, made from computed results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from carry_paper.findings.heads import (
     NO_CARRY_ACCURACY,
     PARTNER_ATTENTION,
 )
+from carry_paper.findings.interchange_maps import PAIRS_OF_OTHERS
 from carry_paper.findings.neurons import CARRY_AXIS_CORRELATION
 from carry_paper.findings.pentagon import VISIBLE_SCORE
 from carry_paper.llm.recordings import MODELS
@@ -69,6 +70,15 @@ def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
             share = loaded.record["epochs"] / loaded.planned_epochs
             trainings.add((loaded.record["recipe"], share))
     return trainings
+
+
+def measured_anew(numbers: Sequence[int]) -> str:
+    """Return a sentence on the runs whose swaps a page measured: no stored ones are theirs."""
+    names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(map(str, numbers))}"
+    return (
+        f" The swaps of {names} were measured for this page, on {PAIRS_OF_OTHERS:,} pairs of sums:"
+        " those stored are of other weights."
+    )
 
 
 def tested_epochs(history: runs.History) -> str:

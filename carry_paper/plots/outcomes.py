@@ -155,12 +155,14 @@ def _bars(
     below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
     gap = pd.DataFrame(index=[""])
     blocks: list[pd.DataFrame] = []
+    sides_of_bars: list[str] = []
     start = 0
     for side, cells in sides.items():
         by_run = cells.set_index(cells.run.astype(str))[["accuracy", "corrected"]]
         shares = by_run.reindex(runs[side])
         shares = shares.assign(wrong=1 - shares.sum(axis=1, skipna=False))
         blocks += [shares, gap]
+        sides_of_bars += [side] * len(shares) + [""]
         if with_names:
             name = SHORT_NAMES.get(side, side)
             middle = start + (len(shares) - 1) / 2
@@ -169,7 +171,9 @@ def _bars(
     bars = pd.concat(blocks[:-1])
     colours = list(OUTCOMES.values())
     bars.plot.bar(stacked=True, width=0.86, color=colours, rot=0, legend=False, ax=ax)
-    for bar in cast(list[Rectangle], [*ax.patches]):
+    n_bars = len(bars)
+    for i, bar in enumerate(cast(list[Rectangle], [*ax.patches])):
+        bar.set_label(sides_of_bars[i % n_bars])  # for `plots.drawn`, which names the bars
         share = bar.get_height()
         if share > VISIBLE:
             bar.set_gid(f"{VALUE}{share:.2f}")

@@ -6,8 +6,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from carry_core import groups
+from carry_core.files import ROOT, read_arrays
+from carry_paper.plots.drawn import Item
+from carry_paper.plots.outcomes import by_carry_in
+from carry_paper.plots.sides import AUTHORS
 from tests.helpers.chromium import PROGRAM
 
 SITE = Path(__file__).parents[2] / "_build" / "html"
@@ -130,6 +137,56 @@ def test_what_pages_load_and_link_to_is_there():
     ]
     assert lost == []
     assert any("tex-mml-chtml.js" in address for path in PAGES for address in parsed(path).loaded)
+
+
+NOTEBOOK_PAGES = [path for path in OURS if path.parent.name == "notebooks"]
+# What a table begins with.
+TABLE = re.compile(r'<div class="(?:table-scroll|verdict-box)|<table class="claims')
+LINK = re.compile(r'<(?:p|span) class="data-links of-(figure|table)"[^>]*><a href="([^"]+)"')
+
+
+def data_of(path: Path) -> tuple[dict[str, list[pd.DataFrame]], str]:
+    """The data that a page links to, by what they are of; and the page's text."""
+    text = path.read_text(encoding="utf-8")
+    frames: dict[str, list[pd.DataFrame]] = {"figure": [], "table": []}
+    for kind, address in LINK.findall(text):
+        frames[kind].append(pd.read_csv((path.parent / address).resolve(), dtype=str))
+    return frames, text
+
+
+@pytest.mark.parametrize("path", NOTEBOOK_PAGES, ids=lambda path: path.stem)
+def test_every_figure_and_table_of_a_page_has_its_data(path):
+    frames, text = data_of(path)
+    body = text.partition("<article")[2].partition("</article")[0]
+    n_figures = body.count('class="figure-svg"') + len(re.findall(r'<img [^>]*\.svg"', body))
+    assert len(frames["figure"]) == n_figures
+    assert len(frames["table"]) == len(TABLE.findall(body))
+    for frame in [*frames["figure"], *frames["table"]]:
+        assert not frame.empty
+    for figure in frames["figure"]:
+        assert list(figure.columns) == list(Item._fields)
+
+
+def test_the_data_of_two_pages_are_what_they_drew():
+    """Author's attention as it is stored, and the outcomes of Table 1 as fractions of one."""
+    (maps,) = data_of(SITE / "notebooks" / "fig03_attention_per_task.html")[0]["figure"]
+    stored = read_arrays(ROOT / f"data/results/author/fig03.{groups.MAIN}.npz", "")
+    of_author = maps[maps.side.str.startswith("author")]
+    for i, carry_class in enumerate(stored["classes"]):
+        cells = of_author[(of_author.left == carry_class) & (of_author.panel == "0:1")]
+        expected = stored["attention"][i, 0, 1].flatten()
+        np.testing.assert_allclose(cells.value.astype(float), expected, rtol=1e-5)
+
+    bars, *_ = data_of(SITE / "notebooks" / "tab01_decision_head_and_final_mlp.html")[0]["figure"]
+    stored = read_arrays(ROOT / f"data/results/author/tab01.{groups.MAIN}.npz", "")
+    cells = pd.DataFrame({name: array for name, array in stored.items() if name != "sources"})
+    of_author = bars[(bars.side == AUTHORS) & (bars.series == "accuracy")]
+    drawn = of_author.set_index(["left", "panel", "x"]).value.astype(float)
+    means = by_carry_in(cells, "without").set_index(["carry_in", "without", "run"]).accuracy
+    for (carry_in, without, run), mean in means.items():
+        if (carry_in, without, str(run)) in drawn.index:
+            assert drawn[carry_in, without, str(run)] == pytest.approx(mean, rel=1e-5)
+    assert len(drawn) >= 12
 
 
 def test_no_page_has_an_id_twice():

@@ -32,7 +32,7 @@ from carry_core.interventions import (
     Patch,
     check_intervention,
 )
-from carry_core.model import ModelConfig, Transformer, cache_hook
+from carry_core.model import ModelConfig, Transformer, cache_hook, no_hook
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.runs import load
 from carry_core.sums import Layout
@@ -736,6 +736,11 @@ def test_a_model_can_be_transformed_by_pytorch(shape):
     torch.testing.assert_close(traced(tokens.flip(0)), expected.flip(0), **close)
 
     torch.testing.assert_close(make_fx(model)(tokens)(tokens), expected, **close)
+
+    for concrete in (None, {"hook": no_hook, "read": None}):
+        with pytest.raises(BadInput, match=r"use `torch\.export\.export\(model, \(tokens,\)\)"):
+            torch.fx.symbolic_trace(model, concrete_args=concrete)
+    assert isinstance(exported, torch.fx.GraphModule)
 
 
 @pytest.mark.slow

@@ -381,3 +381,10 @@ def test_a_folder_has_runs_of_one_training(runs_folder, spoil, numbers, message)
     spoil(runs_folder)
     with pytest.raises(BadInput, match=message):
         runs.load(runs_folder, runs=numbers)
+
+
+def test_a_file_that_has_no_weights_is_not_called_damaged(tmp_path):
+    curves = tmp_path / "run3.npz"
+    curves.write_bytes(b"")
+    with pytest.raises(BadInput, match=r"run3.npz is no file of weights: expected .* run0.safet"):
+        runs.load(curves)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from carry_core import measure, sums
+from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import find
@@ -258,6 +258,7 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
 
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
     monkeypatch.setattr(interchange_maps.runs, "load", lambda name, source: Loaded())
+    monkeypatch.setattr(interchange_maps, "other_runs", lambda source, name: [])
     cells = sweep(hand_made("last"), PairCounts(20, 20), own=True)
     monkeypatch.setattr(
         interchange_maps,
@@ -308,6 +309,7 @@ def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypat
     """Maps of fewer pairs, or without a run that is stored, are neither computed nor saved."""
     name = "n2_s0.3_w0.2"
     cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(control=False, right=1.0)
+    cells["sha256"] = "a" * 64
     both = pd.concat([cells.assign(run=0), cells.assign(run=3)])
     path = interchange_maps.save("ours", name, both)
     before = path.read_bytes()
@@ -358,3 +360,44 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
             }
             kinds = [name for name, share in tests.items() if share >= 0.8]
             assert decided.kind[run] == (kinds or ["split"])[0], (name, run)
+
+
+TINY = "n2_s0.3_w0.2_dff4_h1_d8"
+
+
+def small_run(path, run, seed):
+    """Write a run of two small layers, trained not at all."""
+    torch.manual_seed(seed)
+    group = find(TINY)
+    model = Transformer(group.config)
+    record = {"recipe": "quick", "run": run, "epochs": 60, "seeds": {}}
+    runs.save_run(path, group, dict(model.named_parameters()), record)
+
+
+def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatch):
+    """A run that was trained again is noticed by its sha256, and it alone is measured."""
+    monkeypatch.setattr(interchange_maps, "PAIRS_OF_OTHERS", 10)
+    paths = {run: runs.run_path(data / "runs", TINY, "quick", run) for run in (0, 1)}
+    for run, path in paths.items():
+        small_run(path, run, seed=run)
+    interchange_maps.save("ours", TINY, interchange_maps.measure_group("ours", TINY, pairs=10))
+    stored = interchange_maps.load("ours", TINY)
+    own = interchange_maps.MapsOfRuns(runs.load(TINY))
+    assert own.measured == []
+    pd.testing.assert_frame_equal(own.load(), stored)
+
+    small_run(paths[1], 1, seed=7)
+    assert interchange_maps.other_runs("ours", TINY) == [1]
+    with pytest.raises(BadInput, match=f"of other weights than those of run 1 of {TINY}"):
+        interchange_maps.load("ours", TINY)
+    assert interchange_maps.load_by_source(TINY) == {}
+    renewed = interchange_maps.MapsOfRuns(runs.load(TINY))
+    assert renewed.measured == [1]
+    for control in (False, True):
+        anew = interchange_maps.measure_group("ours", TINY, pairs=10)
+        anew = anew[(anew.control == control) & (anew.run == 1)]
+        maps = renewed.load(control=control)
+        read, written = in_order(maps[maps.run == 1]), in_order(anew)
+        pd.testing.assert_frame_equal(read, written, check_dtype=False)
+    assert runs.load(paths[0]).numbers == (0,)
+    assert interchange_maps.MapsOfRuns(runs.load(paths[0])).measured == []

@@ -1,0 +1,119 @@
+"""The ledger's rows as one table with documented columns, for `carry results --csv` and pages."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from carry_core.runs import SOURCES
+from carry_paper.ledger import results
+from carry_paper.ledger.results import Row
+
+NUMBER = ".6g"  # what a float32 holds
+# The columns, and what they have. book/reading.md and `carry results --help` list them.
+COLUMNS = {
+    "source": "whose weights: `author` or `ours`",
+    "id": "the claim's id in `data/claims.yml`",
+    "where": "the place in the paper",
+    "groups": "the groups of runs that it is about",
+    "paper": "the printed number; empty for a finding",
+    "value": "the measured value, the mean over runs; empty if it was not run",
+    "std": "its standard deviation between runs, with n − 1",
+    "low": (
+        "the lower end of the 95% interval of the difference; for a finding, of its share of runs"
+    ),
+    "high": "the upper end of that interval",
+    "tolerance": "how far the value may lie from the printed one",
+    "verdict": "the verdict",
+    "n": "the number of runs on which it is judged",
+    "runs": "these runs, with their group before them where there are several",
+    "values": "the value of each run",
+    "shows": "of a finding: true or false for each run, or null if it cannot tell",
+    "settles": "what would settle a verdict of `can't tell`",
+    "cause": "the kind of cause, if it is not reproduced",
+    "why": "the cause in words",
+    "rule": "the rule that gave the verdict",
+    "reason": "the reason for that rule",
+    "detail": "what else was measured, or why it was not run",
+}
+
+
+def table(rows: Mapping[str, Iterable[Row]]) -> pd.DataFrame:
+    """Return a line for each row of each source, with the columns `COLUMNS`.
+
+    Lists are written as JSON.
+    """
+    records = []
+    for source, rows_of_source in rows.items():
+        for row in rows_of_source:
+            records.append(_record(source, row))
+    return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+
+
+def stored() -> pd.DataFrame:
+    """Return the table of all rows that are stored, of both sources."""
+    return table({source: results.by_id(source).values() for source in SOURCES})
+
+
+def documentation() -> str:
+    """Return the list of columns for `carry results --help`."""
+    lines = [f"{name}: {meaning}." for name, meaning in COLUMNS.items()]
+    return "\b\nColumns of the CSV; lists are written as JSON:\n" + "\n".join(lines)
+
+
+def csv_text(data: pd.DataFrame) -> str:
+    """Return a table as CSV: numbers with six digits, nothing for what is missing."""
+    texts = {i: [_text(value) for value in data.iloc[:, i]] for i in range(data.shape[1])}
+    frame = pd.DataFrame(texts)
+    frame.columns = pd.Index([str(name) for name in data.columns])
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def _text(value: Any) -> str:
+    """Return a cell as text."""
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value + 0.0:{NUMBER}}"
+    return "" if value is None or value is pd.NA else str(value)
+
+
+def _record(source: str, row: Row) -> dict[str, Any]:
+    """Return a row's line, by column."""
+    low: Any = None
+    high: Any = None
+    if row.interval is not None:
+        lows, highs = zip(*row.interval, strict=True)
+        low = lows[0] if len(lows) == 1 else list(lows)
+        high = highs[0] if len(highs) == 1 else list(highs)
+    detail = " ".join(filter(None, [row.detail, row.fields_in_words]))
+    record = {
+        "source": source,
+        "id": row.id,
+        "where": row.where,
+        "groups": " ".join(row.groups),
+        "paper": row.paper,
+        "value": row.value,
+        "std": row.std,
+        "low": low,
+        "high": high,
+        "tolerance": row.tolerance,
+        "verdict": row.verdict,
+        "n": row.n,
+        "runs": row.keys or None,
+        "values": row.runs or None,
+        "shows": row.fields.get("shows"),
+        "settles": row.settles,
+        "cause": row.why.cause if row.why else "",
+        "why": row.why.text if row.why else "",
+        "rule": row.rule,
+        "reason": row.reason,
+        "detail": detail,
+    }
+    return {name: _plain(value) for name, value in record.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a list as JSON; anything else as it is."""
+    return json.dumps(value) if isinstance(value, list | tuple) else value

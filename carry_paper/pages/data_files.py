@@ -1,0 +1,150 @@
+"""The data of a page's figures and tables as CSV, and the files that have it.
+
+`show` puts the CSV into an output beside the picture or the HTML, where `make book` and
+`make rerun` ask for it. Committed notebooks do not have it: its last digits differ from one
+processor to another.
+"""
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+from pandas.io.formats.style import Styler
+
+from carry_core.files import replacing
+from carry_paper.ledger.export import csv_text
+from carry_paper.pages.parameters import was_injected
+from carry_paper.plots import drawn
+
+CSV = "text/csv"
+LARGEST_PLAIN = 30_000  # bytes; a longer file is compressed
+
+
+def is_wanted() -> bool:
+    """Return True if outputs have their data: for the site, and in copies with own parameters."""
+    return os.environ.get("CARRY_FIGURES") == "svg" or was_injected()
+
+
+def csv_of(item: Any) -> str:
+    """Return the data of what a page shows as CSV; "" if it has none."""
+    if isinstance(item, Figure):
+        data: pd.DataFrame | None = drawn.table(item)
+    elif isinstance(item, Styler):
+        data = tidy(item.data)
+    elif isinstance(item, pd.DataFrame):
+        data = tidy(item)
+    else:
+        data = getattr(item, "data", None)
+    return "" if data is None or data.empty else csv_text(data)
+
+
+def tidy(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the levels of its index as columns.
+
+    Where the columns are values of variables that have names, or of several, there is a row for
+    each cell, with these variables and a `value`; else a row for each row.
+    """
+    columns = table.columns
+    is_crossed = columns.nlevels > 1 or columns.name is not None
+    frame = table.copy()
+    index_names = _named(frame.index.names, "row")
+    frame.index.names = index_names
+    if not is_crossed:
+        is_counted = isinstance(table.index, pd.RangeIndex) and table.index.name is None
+        return frame.reset_index(drop=is_counted)
+    variables = _named(columns.names, "column", taken=index_names)
+    records = []
+    for i, labels in enumerate(frame.index):
+        for j, headings in enumerate(columns):
+            record = [*_as_tuple(labels), *_as_tuple(headings), frame.iat[i, j]]
+            records.append(record)
+    return pd.DataFrame(records, columns=[*index_names, *variables, "value"], dtype=object)
+
+
+def _named(names: Any, otherwise: str, taken: Any = ()) -> list[str]:
+    """Return names in place of those that are missing or taken: `row`, `row 2`."""
+    complete: list[str] = []
+    for name in names:
+        candidate = str(name) if name not in (None, "") else otherwise
+        number = 1
+        while candidate in (*taken, *complete, "value"):
+            number += 1
+            candidate = f"{name or otherwise} {number}"
+        complete.append(candidate)
+    return complete
+
+
+def _as_tuple(labels: Any) -> tuple[Any, ...]:
+    """Return the labels of all levels."""
+    return labels if isinstance(labels, tuple) else (labels,)
+
+
+# ---- files
+
+
+class DataFile(NamedTuple):
+    """The data of an output of a notebook.
+
+    Attributes:
+        name: The file's name: that of a figure on its page, or `table2`.
+        content: What is in it; that of a long file is compressed.
+        output: The output.
+        outputs: The outputs of its cell.
+    """
+
+    name: str
+    content: bytes
+    output: Any
+    outputs: list[Any]
+
+
+def data_files(notebook: Any) -> Iterator[DataFile]:
+    """Yield the data of each figure and table of an executed notebook."""
+    counts: dict[str, int] = {}
+    for cell in notebook.cells:
+        outputs = cell.get("outputs", [])
+        for output in [*outputs]:
+            text = output.get("data", {}).get(CSV)
+            if text is None:
+                continue
+            kind = "figure" if "image/png" in output.data else "table"
+            counts[kind] = counts.get(kind, 0) + 1
+            name = output.metadata.get("scrapbook", {}).get("name") or f"{kind}{counts[kind]}"
+            content = text.encode()
+            if len(content) > LARGEST_PLAIN:
+                yield DataFile(f"{name}.csv.gz", gzip.compress(content, mtime=0), output, outputs)
+            else:
+                yield DataFile(f"{name}.csv", content, output, outputs)
+
+
+def link(address: str) -> str:
+    """Return the HTML of the line with a link to a file of data."""
+    return (
+        f'<p class="data-links"><a class="data-download" href="{address}" download '
+        f'title="Download the data as CSV">↓ CSV</a></p>'
+    )
+
+
+def write_beside(notebook: Any, path: Path) -> list[Path]:
+    """Write a notebook's data into a folder beside it, and put links below its outputs.
+
+    The folder has the notebook's name. The notebook itself is changed, and not written.
+    """
+    written = []
+    for name, content, output, outputs in data_files(notebook):
+        file = path.with_suffix("") / name
+        with replacing(file) as temporary:
+            temporary.write_bytes(content)
+        address = f"{path.stem}/{name}"
+        # By identity, since two outputs may be equal.
+        place = next(i for i, other in enumerate(outputs) if other is output)
+        line = {"text/html": link(address), "text/plain": address}
+        linked = type(output)(output_type="display_data", data=type(output)(line))
+        linked["metadata"] = type(output)()
+        outputs.insert(place + 1, linked)
+        written.append(file)
+    return written
