@@ -172,7 +172,7 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
     assert values["group"] == values["page"].group == groups.MAIN
     assert values["page"].runs.numbers == (7, 9)
     box = outputs_of_page[0]["text/html"]
-    assert f"the weights of {groups.MAIN} here are others than those that the stored" in box
+    assert f"No verdicts here on {groups.MAIN}: these weights are not the ones" in box
     assert f"carry compare {tmp_path}" in box
     assert {*re.findall('data-label="Ours">(.)', box)} == {"–"}
     if stem.startswith("fig11"):
