@@ -12,7 +12,7 @@ import nbformat
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from carry_paper.pages.data_files import data_files
+from carry_paper.pages.data_files import CSV, data_files
 
 FOLDER = "data"
 BEFORE_INLINE_SVG = 400  # the default priority is 500
@@ -84,8 +84,19 @@ def below(node: nodes.Node, added: nodes.raw) -> None:
     node.parent.insert(node.parent.index(node) + 1, added)
 
 
+def lighten_sources(app: Sphinx, exception: Exception | None) -> None:
+    """Leave the data out of the notebooks that readers download: they are files of their own."""
+    for path in sorted(Path(app.outdir, "_sources", "notebooks").glob("*.ipynb")):
+        notebook = nbformat.read(path, 4)
+        for cell in notebook.cells:
+            for output in cell.get("outputs", []):
+                output.get("data", {}).pop(CSV, None)
+        nbformat.write(notebook, path)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("builder-inited", write_files)
+    app.connect("build-finished", lighten_sources)
     app.connect("doctree-resolved", add_links, priority=BEFORE_INLINE_SVG)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
