@@ -118,7 +118,7 @@ class HookAt:
     function: TensorHook
 
     def __call__(self, name: str, tensor: Tensor) -> Tensor:
-        return self.function(name, tensor)
+        return self.function(name, tensor) if name in self.points else tensor
 
 
 class Point(str):

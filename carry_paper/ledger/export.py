@@ -87,7 +87,6 @@ def _record(source: str, row: Row) -> dict[str, Any]:
         lows, highs = zip(*row.interval, strict=True)
         low = lows[0] if len(lows) == 1 else list(lows)
         high = highs[0] if len(highs) == 1 else list(highs)
-    detail = " ".join(filter(None, [row.detail, row.fields_in_words]))
     record = {
         "source": source,
         "id": row.id,
@@ -109,7 +108,7 @@ def _record(source: str, row: Row) -> dict[str, Any]:
         "why": row.why.text if row.why else "",
         "rule": row.rule,
         "reason": row.reason,
-        "detail": detail,
+        "detail": row.detail,
     }
     return {name: _plain(value) for name, value in record.items()}
 

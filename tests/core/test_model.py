@@ -49,6 +49,7 @@ def test_a_hook_for_some_points_is_called_at_these_alone():
     doubled = model(tokens, hook)
     assert called_at == ["blocks.0.mlp_out", "blocks.1.resid_pre"]
     assert torch.equal(doubled, model(tokens, lambda name, x: 2 * x if name in called_at else x))
+    assert torch.equal(doubled, model.run_with_cache(tokens, hook=hook)[0])
     both = Ablation(heads={(1, 0)}) | MeanAblation(mlps={1})
     assert both.hook(model).points == {"blocks.1.attn.z", "blocks.1.mlp_out"}
 

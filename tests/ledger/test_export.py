@@ -35,6 +35,8 @@ def test_every_stored_row_has_its_line():
         row = stored[str(line["source"])][str(line["id"])]
         assert line["verdict"] == row.verdict
         assert line["n"] == row.n
+        assert line["detail"] == row.detail
+        assert row.fields_in_words in row.detail
         assert line["groups"].split() == row.groups
         if isinstance(row.value, float):
             assert float(line["value"]) == pytest.approx(row.value, rel=1e-5)
