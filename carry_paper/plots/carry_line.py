@@ -103,7 +103,7 @@ def late_shares(runs: pd.DataFrame) -> Figure:
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
         y = of.group.map(names.index) + shift[source]
         marker = MARKERS[bool(on_line)]
-        ax.scatter(of.late, y, s=20, color=colours[source], marker=marker, alpha=0.75, linewidths=0)
+        ax.scatter(of.late, y, s=20, color=colours[source], marker=marker, linewidths=0)
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
         ax.axvline(edge, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)))
     ax.set_yticks(np.arange(len(names)), names)
