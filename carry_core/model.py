@@ -110,12 +110,19 @@ class HookAt:
     """A hook that acts at some hook points only. The model does not call it at the others.
 
     Attributes:
-        points: The names of these hook points.
+        points: The names of these hook points, in our spelling or in TransformerLens's.
         function: The hook itself.
+
+    Raises:
+        BadInput: The hook is not a function.
     """
 
     points: frozenset[str]
     function: TensorHook
+
+    def __post_init__(self) -> None:
+        check_callable(self.function)
+        object.__setattr__(self, "points", frozenset(map(plain_name, self.points)))
 
     def __call__(self, name: str, tensor: Tensor) -> Tensor:
         return self.function(name, tensor) if name in self.points else tensor
@@ -178,6 +185,15 @@ def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
 
 def _described(x: Tensor) -> str:
     return f"{x.dtype} of shape {[*x.shape]} on {x.device}"
+
+
+def check_callable(hook: Any) -> None:
+    """Raise `BadInput` if a hook is not a function."""
+    if not callable(hook):
+        raise BadInput(
+            f"The hook is of type {type(hook).__name__}: expected a function of a name and a "
+            "tensor, such as `Ablation(mlps={1}).hook(model)`."
+        )
 
 
 def plain_name(name: Any) -> str:
@@ -525,18 +541,16 @@ class Transformer(nn.Module):
         """
         if hook is no_hook:
             return no_hook
-        if not callable(hook):
-            raise BadInput(
-                f"The hook is of type {type(hook).__name__}: expected a function of a name and a "
-                "tensor, such as `Ablation(mlps={1}).hook(model)`."
-            )
+        check_callable(hook)
         compiling = torch.compiler.is_compiling()  # in which case a name has to be a plain `str`
         if compiling and read is not None:
             raise BadInput(
                 "A compiled model with a hook computes all positions: leave out `read`, "
                 "and choose them from the logits."
             )
-        points = hook.points if isinstance(hook, HookAt) else None
+        points = None
+        if isinstance(hook, HookAt):
+            points = frozenset(map(self.config.hook_name, hook.points))
 
         def at(name: str, x: Tensor) -> Tensor:
             if points is not None and name not in points:
@@ -560,6 +574,7 @@ class Transformer(nn.Module):
         Raises:
             BadInput: The model has no such hook point; or as `forward`.
         """
+        check_callable(hook)
         requested = self._requested(names)
         cache: dict[str, Tensor] = {}
         keep = cache_hook(cache, *map(self.config.hook_name, requested))
@@ -619,6 +634,11 @@ def _pairs_of(hooks: object) -> list[tuple[str, HookFunction]]:
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and callable(pair[1])):
             raise BadInput(
                 f"hooks has {pair!r}: expected pairs such as ('blocks.1.attn.z', function)."
+            )
+        if isinstance(pair[1], HookAt):
+            raise BadInput(
+                f"hooks has a whole hook at {pair[0]}: expected a function of the activation "
+                "there; give the hook to the model, as in `model(tokens, hook)`."
             )
     return pairs
 

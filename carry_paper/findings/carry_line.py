@@ -30,8 +30,9 @@ from scipy import linalg
 from torch import Tensor
 
 from carry_core import carries, sums
+from carry_core.errors import check_whole
 from carry_core.measure import correct_pairs
-from carry_core.model import ModelConfig, Point, TensorHook, Transformer, no_hook
+from carry_core.model import MAX_SIZE, ModelConfig, Point, TensorHook, Transformer, no_hook
 from carry_core.pairs import Contrast, Pairs
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields
@@ -731,7 +732,7 @@ def aligned(
 
 
 class ColumnLine(NamedTuple):
-    """What was measured on one column of a run.
+    """One column of a run, as it was measured.
 
     Attributes:
         fields: The numbers, by the names of the stored table's columns.
@@ -756,7 +757,14 @@ def column_lines(
         n_digits: The number of digits of the sums; the model's if None.
         count: The number of pairs of each column.
         n_profile_sums: The number of random sums in `profile`.
+
+    Raises:
+        BadInput: The model has one layer only, or a number is out of range.
     """
+    check_whole("layers", model.config.layers, 2, MAX_SIZE)
+    check_whole("count", count, 2, MAX_SIZE)
+    if n_digits is not None:
+        check_whole("n_digits", n_digits, 2, model.config.width)
     generator = torch.Generator().manual_seed(0)
     names = model.config.layout.position_names
     results = []

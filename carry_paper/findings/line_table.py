@@ -232,18 +232,20 @@ def measure_group(
     return pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
 
 
-def lines_of(loaded: runs.Runs, count: int) -> pd.DataFrame:
-    """Return a summary of each run, as `by_run` gives it, from a few pairs of each column.
+def lines_of(loaded: runs.Runs, share: float | int = 1) -> pd.DataFrame:
+    """Return a summary of each run, as `by_run` gives it.
 
     Args:
         loaded: Runs of two layers or more.
-        count: The number of pairs in each column, half of them for the fit.
+        share: The share of the pairs, and of the random sums, from which the stored lines are.
     """
     group = groups.find(loaded.group)
+    count = max(2, round(share * default_pairs(group)))
+    n_sums = max(1, round(share * carry_line.PROFILE_SUMS))
     rows = []
     for run, model in loaded.models():
         key = {"source": "", "group": group.name, "recipe": "", "run": run}
-        for line in carry_line.column_lines(model, group.n_digits, count, n_profile_sums=count):
+        for line in carry_line.column_lines(model, group.n_digits, count, n_sums):
             rows.append({**key, "reason": None, **line.fields})
     table = pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
     return by_run(decided(table)).set_index("run")
@@ -470,7 +472,7 @@ def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
 
 
 def one_line(evidence: Evidence) -> pd.DataFrame:
-    """Return the lowest interchange accuracy of each run's lines, over columns and directions.
+    """Lowest interchange accuracy of each run's lines, over columns and directions.
 
     `strongest_control` is that of the control that moves the carry most without the line's help
     (`carry_line.counting_controls`). A run that gets too few pairs right has no values.
@@ -504,7 +506,7 @@ def carries_on_one_line(
 
 
 def written_late(evidence: Evidence) -> pd.DataFrame:
-    """Return the late share of each run, and the number of heads that write the coordinate."""
+    """Late share of each run, and the number of heads that write the coordinate."""
     summary = by_run(rows_of(evidence)).set_index("run")
     return pd.DataFrame({"value": summary.late, "writing_heads": summary.writers})
 

@@ -269,7 +269,7 @@ def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Ans
     if asked.loaded.config.layers < 2:
         reason = "a model of one layer has no earlier layer to tell from the last one"
         return [Answer(asked.name, ids["lowest"], LINE["lowest"], not_asked=reason)]
-    summary = line_table.lines_of(asked.loaded, 2 * pairs)
+    summary = line_table.lines_of(asked.loaded, pairs / PAIRS)
     if summary.lowest.isna().all():
         reason = "only sums that a run gets right are swapped, and it gets too few"
         return [Answer(asked.name, ids["lowest"], LINE["lowest"], not_asked=reason)]

@@ -54,6 +54,17 @@ def test_a_hook_for_some_points_is_called_at_these_alone():
     assert both.hook(model).points == {"blocks.1.attn.z", "blocks.1.mlp_out"}
 
 
+def test_a_hook_for_some_points_is_checked_like_any_other():
+    config = ModelConfig()
+    model, tokens = random_model(config), tokens_of(config)
+    zero = HookAt(frozenset({"blocks.0.hook_mlp_out"}), lambda name, x: 0 * x)  # as they spell it
+    assert torch.equal(model(tokens, zero), model(tokens, Ablation(mlps={0}).hook(model)))
+    with pytest.raises(BadInput, match="blocks.9.mlp_out"):
+        model(tokens, HookAt(frozenset({"blocks.9.mlp_out"}), lambda name, x: x))
+    with pytest.raises(BadInput, match="hooks has a whole hook at blocks.0.mlp_out"):
+        model.run_with_hooks(tokens, {"blocks.0.mlp_out": zero})
+
+
 def test_every_point_is_what_it_says_it_is(config, model):
     """A forward pass by hand from the cache: what each point's neighbours make of it."""
     _, cache = model.run_with_cache(tokens_of(config))

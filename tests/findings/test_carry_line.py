@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from carry_core import sums
+from carry_core.errors import BadInput
 from carry_core.interventions import Patch
-from carry_core.model import ModelConfig
+from carry_core.model import ModelConfig, Transformer
 from carry_core.pairs import Contrast, sample_pairs
 from carry_paper.findings import carry_line
 from carry_paper.findings.carry_line import Column, Stream, carry_columns, column_lines
@@ -112,6 +113,17 @@ NETWORKS = {
     "two lines": lambda: coded(2),
     "no line": lambda: coded(4),
 }
+
+
+def test_bad_numbers_are_one_line():
+    for message, arguments in (
+        ("layers=1: expected", {"model": Transformer(ModelConfig(layers=1))}),
+        ("count=1: expected", {"count": 1}),
+        ("n_digits=1: expected", {"n_digits": 1}),
+        ("n_digits=4: expected", {"n_digits": 4}),
+    ):
+        with pytest.raises(BadInput, match=message):
+            carry_line.column_lines(**{"model": Transformer(ModelConfig()), **arguments})
 
 
 @pytest.fixture(scope="module")
