@@ -169,7 +169,7 @@ def _marks(axis: Axis) -> dict[float, str]:
 
 
 class Entry(NamedTuple):
-    """What an `Item` has that may differ within a line, bars or cells; no `side` is the panel's."""
+    """The fields of an `Item` that may differ in a line, bars or cells; no `side`: the panel's."""
 
     series: str
     x: Any

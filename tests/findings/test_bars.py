@@ -27,6 +27,14 @@ WITHOUT_A_BAR = {
     "finding/outcome_pockets": "compares two accuracies",
     "finding/previous_sum": "compares with the other heads, and with uniform attention",
     "finding/decoder_previous_sum": "compares with the other heads, and with uniform attention",
+    "finding/decoder_current_sum": "compares with the decision head, and with uniform attention",
+    "finding/four_digits_previous_sum": "compares with the other heads, and with uniform attention",
+    "finding/unprimed_previous_sum": "compares with uniform attention",
+    "finding/unprimed_first_layer": "compares with uniform attention",
+    "finding/primed_previous_sum": "compares with uniform attention",
+    "finding/primed_first_layer": "compares with the last layer",
+    "finding/finetuned_previous_sum": "compares with uniform attention",
+    "finding/finetuned_first_layer": "compares with uniform attention",
     "finding/squashing": "smaller than before, or not",
 }
 

@@ -353,7 +353,7 @@ HOOKED = {
     "layer": st.integers(0, 3),
     "returned": st.sampled_from([*RETURNS, *WRONG_RETURNS]),
     "read": READ | ODD_READ,
-    "how": st.sampled_from(["model", "functional_call", "run_with_hooks", "run_with_cache"]),
+    "call": st.sampled_from(["model", "functional_call", "run_with_hooks", "run_with_cache"]),
     "seed": st.integers(0, 99),
 }
 
