@@ -21,7 +21,7 @@ from carry_paper.pages.parameters import was_injected
 from carry_paper.plots import drawn
 
 CSV = "text/csv"
-LARGEST_PLAIN = 4_000  # bytes; a longer file is compressed
+LARGEST_PLAIN = 1_000  # bytes; a longer file is compressed
 
 
 def is_wanted() -> bool:
