@@ -63,19 +63,26 @@ def documentation() -> str:
     return "\b\nColumns of the CSV; lists are written as JSON:\n" + "\n".join(lines)
 
 
-def csv_text(data: pd.DataFrame) -> str:
-    """Return a table as CSV: numbers with six digits, nothing for what is missing."""
-    texts = {i: [_text(value) for value in data.iloc[:, i]] for i in range(data.shape[1])}
+def csv_text(data: pd.DataFrame, number: str = NUMBER) -> str:
+    """Return a table as CSV: numbers with six digits, nothing for what is missing.
+
+    Args:
+        data: The table.
+        number: The format of its numbers, if they are to have fewer digits.
+    """
+    texts = {}
+    for i in range(data.shape[1]):
+        texts[i] = [_text(value, number) for value in data.iloc[:, i]]
     frame = pd.DataFrame(texts)
     frame.columns = pd.Index([str(name) for name in data.columns])
     text: str = frame.to_csv(index=False, lineterminator="\n")
     return text
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, number: str) -> str:
     """Return a cell as text."""
     if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else f"{value + 0.0:{NUMBER}}"
+        return "" if np.isnan(value) else f"{value + 0.0:{number}}"
     return "" if value is None or value is pd.NA else str(value)
 
 

@@ -21,7 +21,9 @@ from carry_paper.pages.parameters import was_injected
 from carry_paper.plots import drawn
 
 CSV = "text/csv"
-LARGEST_PLAIN = 1_000  # bytes; a longer file is compressed
+MANY_ROWS = 5_000  # of a cloud of points, whose numbers have four digits: half a pixel or less
+NUMBER_OF_A_CLOUD = ".4g"
+LARGEST_PLAIN = 4_000  # bytes; a longer file is compressed
 
 
 def is_wanted() -> bool:
@@ -39,7 +41,9 @@ def csv_of(item: Any) -> str:
         data = tidy(item)
     else:
         data = getattr(item, "data", None)
-    return "" if data is None or data.empty else csv_text(data)
+    if data is None or data.empty:
+        return ""
+    return csv_text(data, NUMBER_OF_A_CLOUD) if len(data) > MANY_ROWS else csv_text(data)
 
 
 def tidy(table: pd.DataFrame) -> pd.DataFrame:
