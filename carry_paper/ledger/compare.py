@@ -250,14 +250,7 @@ def writers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
         reason = "only sums that a run gets right are swapped, and it gets none"
         return [Answer(asked.name, KIND, WRITES, not_asked=reason)]
     table = typology.who_decides(pd.concat(frames))
-    answers = []
-    for column, words in WRITERS.items():
-        values = {str(run): _plain(value) for run, value in table[column].items()}
-        spread = reference.of_seeds(column)
-        below = percentiles(values, spread["seeds"])
-        answers.append(
-            Answer(asked.name, f"carry/{column}", words, None, values, **spread, percentiles=below)
-        )
+    answers = _of_columns(asked, "carry", table[[*WRITERS]], WRITERS, reference.of_seeds)
     kinds = {str(run): kind for run, kind in table.kind.items()}
     spread = reference.of_seeds("kind")
     return [Answer(asked.name, KIND, WRITES, None, kinds, **spread), *answers]
@@ -265,22 +258,41 @@ def writers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
 
 def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
     """Return what the carry line says of each run (`line_table.by_run`)."""
-    ids = {column: f"carry/line/{column}" for column in LINE}
+    first_id, first_question = "carry/line/lowest", LINE["lowest"]
     if asked.loaded.config.layers < 2:
         reason = "a model of one layer has no earlier layer to tell from the last one"
-        return [Answer(asked.name, ids["lowest"], LINE["lowest"], not_asked=reason)]
+        return [Answer(asked.name, first_id, first_question, not_asked=reason)]
     summary = line_table.lines_of(asked.loaded, pairs / PAIRS)
     if summary.lowest.isna().all():
         reason = "only sums that a run gets right are swapped, and it gets too few"
-        return [Answer(asked.name, ids["lowest"], LINE["lowest"], not_asked=reason)]
+        return [Answer(asked.name, first_id, first_question, not_asked=reason)]
+    return _of_columns(asked, "carry/line", summary[[*LINE]], LINE, reference.of_lines)
+
+
+def _of_columns(
+    asked: Subject,
+    prefix: str,
+    table: pd.DataFrame,
+    questions: Mapping[str, str],
+    spread_of: Callable[[str], dict[str, Any]],
+) -> list[Answer]:
+    """Return an answer for each column of a table of runs, beside the spread of our own."""
     answers = []
-    for column, words in LINE.items():
-        values = {str(run): _plain(value) for run, value in summary[column].items()}
-        spread = reference.of_lines(column)
+    for column, values_of_runs in table.items():
+        name = str(column)
+        values = {str(run): _plain(value) for run, value in values_of_runs.items()}
+        spread = spread_of(name)
         below = percentiles(values, spread["seeds"])
-        answers.append(
-            Answer(asked.name, ids[column], words, None, values, **spread, percentiles=below)
+        answer = Answer(
+            asked.name,
+            f"{prefix}/{name}",
+            questions[name],
+            None,
+            values,
+            **spread,
+            percentiles=below,
         )
+        answers.append(answer)
     return answers
 
 
