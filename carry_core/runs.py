@@ -40,6 +40,7 @@ FORMAT = "2"
 SOURCES = ("ours", "author")
 LAST = 999  # the highest number of a run
 FIRST = range(6)  # the runs that are loaded unless others are asked for
+ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
 STORED_AS = ("F16", "F32")  # safetensors' names of float16 and float32
@@ -439,9 +440,9 @@ def find(
 ) -> dict[int, Path]:
     """Return the files of the runs that `load` returns, by number; empty if there are none.
 
-    The runs were all trained for the same number of epochs by one recipe: the one with the most
-    runs, then the one with the most epochs, then `paper`. So `paper` leads, unless `quick` has
-    more of the first six runs, or as many that were trained for more epochs.
+    The runs were all trained for the same number of epochs by one recipe: `paper`, if three of
+    them or more have all its epochs (`ENOUGH`); else the one with the most runs, then the one with
+    the most epochs, then `paper`.
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is damaged or not of this
@@ -486,6 +487,9 @@ def leading(
             runs_by_rank.setdefault(key, {})[number] = TrainedRun(path, record)
     if not runs_by_rank:
         return {}
+    protocol = (groups.RECIPES["paper"].epochs(groups.find(group)), True)
+    if len(runs_by_rank.get(protocol, {})) >= ENOUGH:
+        return dict(sorted(runs_by_rank[protocol].items()))
     _, leading_runs = max(runs_by_rank.items(), key=lambda item: (len(item[1]), item[0]))
     return dict(sorted(leading_runs.items()))
 

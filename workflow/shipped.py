@@ -13,12 +13,24 @@ TABLE = re.compile(r"(?<=<!-- make shipped -->\n).*?(?=<!-- /make shipped -->)",
 
 
 def table(folder: Path) -> str:
-    """Return a line for each group, with its runs by each recipe."""
-    lines = ["| group | by `paper` | by `quick` |", "|---|---|---|"]
+    """Return a line for each group, with its runs by each recipe and those from a GPU."""
+    lines = ["| group | by `paper` | by `quick` | on a GPU |", "|---|---|---|---|"]
     for name in groups.GROUPS:
         cells = [cell(folder / name / recipe, name, recipe) for recipe in groups.RECIPES]
+        cells.append(from_gpu(folder / name))
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def from_gpu(folder: Path) -> str:
+    """Return the number of a group's runs that were trained on a GPU, at least in part."""
+    n_runs = 0
+    for path in folder.glob("*/run*.safetensors"):
+        record = runs.describe(path, folder.name)["record"]
+        precisions = [record["precision"]]
+        precisions += [session.get("precision") for session in record.get("sessions", ())]
+        n_runs += "triton" in precisions
+    return str(n_runs or "–")
 
 
 def cell(folder: Path, name: str, recipe: str) -> str:

@@ -7,8 +7,10 @@ import nbformat
 import outputs
 import pytest
 import shipped
+from safetensors.torch import load_file
 
 import carry_core
+from carry_core import runs
 from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN, RECIPES
 from carry_core.model import POINTS, ModelConfig
@@ -172,6 +174,13 @@ def test_the_page_on_training_lists_the_runs_that_are_shipped():
     } <= GROUPS.keys()
 
 
+def change_record(data, group, number, **changes):
+    """Write a run by `paper` again, with other entries in its record."""
+    path = runs.run_path(data / "runs", group.name, "paper", number)
+    record = runs.describe(path, group.name)["record"] | changes
+    runs.save_run(path, group, load_file(path), record, {})
+
+
 def test_the_list_of_runs_counts_files_and_their_epochs(data):
     """Runs by both recipes, some of them stopped early; nothing else in the folder is one."""
     group = GROUPS["n1_s0.3_w0.2"]
@@ -180,7 +189,11 @@ def test_the_list_of_runs_counts_files_and_their_epochs(data):
     save_random(group, (4,), epochs=20)
     save_random(group, (0, 1), "quick", epochs=60)
     (data / "runs" / group.name / "quick" / "run1.npz").touch()
+    change_record(data, group, 4, precision="triton")
+    change_record(data, group, 3, sessions=[{"precision": "triton"}])
     lines = shipped.table(data / "runs").splitlines()
-    assert "| `n1_s0.3_w0.2` | 3; 1 of 20 of 1000 epochs; 2 of 300 of 1000 epochs | 2 |" in lines
-    assert "| `n2_s0.3_w0.2` | – | – |" in lines
+    assert (
+        "| `n1_s0.3_w0.2` | 3; 1 of 20 of 1000 epochs; 2 of 300 of 1000 epochs | 2 | 2 |" in lines
+    )
+    assert "| `n2_s0.3_w0.2` | – | – | – |" in lines
     assert len(lines) == 2 + len(GROUPS)

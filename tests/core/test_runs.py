@@ -81,7 +81,10 @@ def test_snapshots_are_read_when_they_are_asked_for(two):
 
 
 def test_which_runs_lead(data):
-    """Most of the runs 0 to 5 lead, then most epochs, then `paper`; recipes are never mixed."""
+    """Most of the runs 0 to 5 lead, then most epochs, then `paper`; recipes are never mixed.
+
+    Three finished runs by `paper` lead, whatever else there is.
+    """
     publish("quick", 60, [0, 1, 2, 6, 7])
     publish("paper", 1000, [0])
 
@@ -97,6 +100,12 @@ def test_which_runs_lead(data):
     assert leading() == ("paper", 300, (1, 2, 3))
     with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5,9 from ours"):
         runs.load(NAME, runs=[0, 5, 9])
+    publish("quick", 60, range(6))
+    assert leading() == ("quick", 60, (0, 1, 2, 3, 4, 5))
+    publish("paper", 1000, [4])
+    assert leading() == ("quick", 60, (0, 1, 2, 3, 4, 5))
+    publish("paper", 1000, [5])
+    assert leading() == ("paper", 1000, (0, 4, 5))
 
 
 def test_curves_of_unequal_runs_are_filled_up(data):
