@@ -42,7 +42,7 @@ from carry_paper.schemas import one_of, read_table
 PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
 DONORS = 5  # other runs whose lines are tried in a run
 DECIMALS = 4  # places of a stored number
-REMEDY = "delete it and run `make lines`"
+REMEDY = "restore it with `git checkout`, or delete it and run `make lines`"
 
 # The columns that identify a row: `digits` is that of the sums, `reads` names the answer digit.
 KEY = ["source", "group", "recipe", "run", "digits", "reads"]

@@ -126,7 +126,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
         (
             lambda: runs.load(NAME, recipe="slow"),
-            "recipe='slow' of ours: expected one of paper, quick",
+            "recipe='slow': expected one of paper, quick",
         ),
         (
             lambda: runs.load(NAME, "author"),
