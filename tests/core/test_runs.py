@@ -55,7 +55,7 @@ def test_what_is_saved_is_loaded(two):
     for wrong, message in (
         ({"run": 77}, r"No learning curves of run 77 of .* from ours: expected one of \[0, 3\]"),
         ({"runs": [0, 77]}, "No learning curves of .* runs 77 from ours"),
-        ({"source": "author", "recipe": "paper"}, "recipe='paper' of author"),
+        ({"source": "author", "recipe": "paper"}, "recipe='paper' with the author's runs"),
     ):
         with pytest.raises(BadInput, match=message):
             load_curves(NAME, **wrong)
