@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick fast lint types unit net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick fast lint types unit axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -146,6 +146,13 @@ types: $(READY) ## mypy, strict, on both packages and workflow/
 
 unit: $(READY) ## pytest, with the slow tests
 	@$(PY) -m pytest -n 2 --dist worksteal
+
+AXE := .venv/node_modules/axe-core/axe.min.js
+$(AXE): | $(READY)
+	@npm install --silent --no-audit --no-fund --no-save --prefix .venv axe-core@4.14.1
+
+axe: $(AXE) ## what WCAG 2.1 forbids at level A or AA, on every built page, light and dark; `make test` looks at a few
+	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py
 
 net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
 	@$(PY) -m tests.net

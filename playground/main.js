@@ -3,7 +3,7 @@ const CarryRuns = (() => {
   const { $, make, attentionMap, cellAt, token } = CarryViews;
   const { switching, switches, isOff, toggled, neurons } = CarryControls;
   const folder = /** @type {HTMLScriptElement} */ (document.currentScript).src.replace(/[^/]*$/, "runs/");
-  const INITIAL = /** @type {any} */ ({ run: "n2_s0.3_w0.2/0", sum: [345, 278], do: [], frame: 1 });
+  const INITIAL = /** @type {any} */ ({ run: "n2_s0.3_w0.2/0", sum: [352, 271], do: [], frame: 1 });
   const NUMBERS = { a: "sum", b: "sum", a2: "source", b2: "source" }; // fields, and what each is part of
   const received = /** @type {Map<string, Packed>} */ (new Map());
   const loaded = /** @type {Map<string, Promise<Run>>} */ (new Map());

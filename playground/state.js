@@ -1,4 +1,4 @@
-// What the address holds (#run=n2_s0.3_w0.2/2&sum=345+278&do={"kind":"Ablation","heads":[[1,0]]}), in one table of
+// What the address holds (#run=n2_s0.3_w0.2/2&sum=352+271&do={"kind":"Ablation","heads":[[1,0]]}), in one table of
 // properties. `do` is JSON that carry_core's Ablation.from_json reads; so do MeanAblation's and Patch's.
 const CarryState = (() => {
   class Unclear extends Error {} // its message is a line for the reader, beside a field
@@ -12,7 +12,7 @@ const CarryState = (() => {
   /** @param {string} text @returns {Sum} */
   function parseSum(text) {
     const match = /^\s*(\d{1,9})\s*\+\s*(\d{1,9})\s*$/.exec(text);
-    if (!match) throw new Unclear(`${quote(text)} is not a sum: expected two whole numbers, such as 345 + 278.`);
+    if (!match) throw new Unclear(`${quote(text)} is not a sum: expected two whole numbers, such as 352 + 271.`);
     const [a, b] = [Number(match[1]), Number(match[2])];
     if (Math.max(a, b) > 999) throw new Unclear(`${Math.max(a, b)} has more than three digits: choose up to 999.`);
     if (a + b < 1000) return [a, b];

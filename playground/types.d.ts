@@ -47,6 +47,8 @@ type Weights = Record<string, Tensor>;
 interface Run {
   id: string;
   config: Config;
+  /** Of the last layer, as `measure.decision_head` chooses it. */
+  decision_head: number;
   weights: Weights;
   probes: Probe[];
   planes: Plane[];

@@ -279,20 +279,6 @@ def counts_table(outcomes: Outcomes) -> pd.DataFrame:
 # ---- parts of the page
 
 
-def differing_findings(outcomes: Outcomes, source: str) -> Html:
-    """Return the findings that differ from the paper, as a list of links with the reasons."""
-    items = []
-    texts = []
-    for entry in outcomes.entries:
-        if entry.kind == "findings" and entry.verdict(source) == "differs":
-            claim = entry.claim
-            why = entry.rows[source].why
-            link = f'<a href="../notebooks/{claim.notebook}.html">{claim.words}</a>'
-            items.append(f"<li>{link}{': ' + words(why.text) if why else ''}</li>")
-            texts.append(claim.words)
-    return Html(f"<ul>{''.join(items)}</ul>", "\n".join(texts))
-
-
 def example(outcomes: Outcomes, verdict: str, of_numbers: bool) -> tuple[str, Entry] | None:
     """Return the first number, or finding, with a verdict, after the source; None if none has."""
     for entry in outcomes.entries:

@@ -33,6 +33,9 @@ from carry_paper.plots.style import WIDTH, style, svg
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 # The sliders over training: a group, a curve, and the number of epochs from one step to the next.
 SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablated_accuracy", 2)}
+# The first sum that a reader sees. Its answer changes without the decision head of the first run,
+# and without its final MLP.
+FIRST_SUM = (352, 271)
 FITTED = 3_000  # random sums to which probes are fitted, and as many on which they are tested
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 SHOWN = 100  # sums on each plane
@@ -124,6 +127,7 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
     }
     config = asdict(model.config) | {"answer": model.config.layout.answer}
     metadata: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
+    metadata["decision_head"] = measure.decision_head(model)
     for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
         for i, (of_part, part_tensors) in enumerate(parts):
             metadata[f"{kind}s"].append(of_part)
@@ -226,7 +230,7 @@ def still(path: Path) -> Path:
 
     It has a sum, the attention of each head, and the answer without the head.
     """
-    a, b = 352, 271  # a carry-in at one digit only
+    a, b = FIRST_SUM
     model = runs.load(MAIN).model(0)
     config = model.config
     pair = (torch.tensor([a]), torch.tensor([b]))

@@ -31,7 +31,7 @@ def book(name: str) -> str:
 @pytest.mark.parametrize(
     ("file", "prints"),
     [
-        ("book/reading.md", r"tensor\(\[6, 2, 3\]\) tensor\(\[5, 1, 3\]\)"),
+        ("book/reading.md", r"tensor\(\[6, 2, 3\]\) tensor\(\[5, 2, 3\]\)"),
         ("data/runs/README.md", r"\[4, 2, 3\]\n$"),
     ],
 )

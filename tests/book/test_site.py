@@ -311,6 +311,36 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
 
 @pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
 @pytest.mark.parametrize(
+    ("page", "most"),
+    [
+        ("book/index", 15),
+        ("book/playground", 15),
+        ("notebooks/claims", 15),
+        ("notebooks/fig13_carry_axis_dff512", 20),
+        ("notebooks/does_the_head_decide", 20),
+    ],
+)
+def test_the_sidebar_folds_and_shows_where_the_reader_is(browser, page, most):
+    """Fifteen entries at most, and a few more on a page of a part, which is unfolded."""
+    browser.open((SITE / f"{page}.html").as_uri())
+    browser.wait("document.readyState === 'complete'")
+    visible = "[...document.querySelectorAll('nav.bd-links a')].filter((x) => x.checkVisibility())"
+    titles = browser.run(f"{visible}.map((x) => x.textContent.trim())")
+    assert 8 <= len(titles) <= most
+    assert max(map(len, titles)) <= 30
+    is_own = "(x) => x.getAttribute('href') === '#'"
+    assert browser.run(f"{visible}.some({is_own})") == (page != "book/index")
+
+
+def test_each_page_is_in_the_sidebar_once():
+    page = (SITE / "book" / "index.html").read_text(encoding="utf-8")
+    sidebar = page.partition('class="bd-links')[2].partition("</nav>")[0]
+    linked = [Path(address).stem for address in re.findall(r'href="([^"#]+)"', sidebar)]
+    assert sorted(linked) == sorted(path.stem for path in OURS if path.stem != "index")
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
+@pytest.mark.parametrize(
     ("fragment", "message"),
     [
         ("#section=zzz", "The address has section “zzz”: expected"),

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import runs, sums
+from carry_core import measure, runs, sums
 from carry_core.curves import load_curves
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
+from carry_paper.findings import adder
 from carry_paper.pages import playground
+from tests.book.test_notebooks import parameters
 from tests.helpers import chromium
 
 ROOT = Path(__file__).parents[2]
@@ -205,6 +207,38 @@ def test_links_of_the_book_ask_for_what_the_playground_has():
         assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
 
 
+def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
+    """In the run that pages open with, each part costs a digit: one too large, one too small.
+
+    In 352 + 271 the tens make twelve, so that the hundreds receive a carry and the tens do not.
+    """
+    a, b = playground.FIRST_SUM
+    group, run = next(iter(playground.CHOSEN)), 0
+    main = (ROOT / "playground" / "main.js").read_text()
+    assert f'INITIAL = /** @type {{any}} */ ({{ run: "{group}/{run}", sum: [{a}, {b}]' in main
+    live = (ROOT / "playground" / "live.js").read_text()
+    assert f"let sum = /** @type {{Sum}} */ ([{a}, {b}])" in live
+    opened = parameters(ROOT / "notebooks" / "start_here.ipynb")
+    assert [opened[name] for name in ("group", "run", "a", "b")] == [group, run, a, b]
+
+    model = runs.load(group).model(run)
+    config = model.config
+    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)
+
+    def answer(part: Intervention | Combined) -> list[int]:
+        logits = model(tokens, part.hook(model), config.layout.answer)
+        return logits[0].argmax(-1).tolist()
+
+    hundreds, tens, units = map(int, str(a + b))
+    carry_in = adder.schoolbook(torch.tensor([a]), torch.tensor([b]), config.width).carry_in
+    assert carry_in[0].tolist() == [1, 0, 0]
+    last = config.layers - 1
+    head = Ablation(heads={(last, measure.decision_head(model))})
+    assert answer(Ablation()) == [hundreds, tens, units]
+    assert answer(head) == [hundreds, tens + 1, units]
+    assert answer(Ablation(mlps={last})) == [hundreds - 1, tens, units]
+
+
 STEPPER = "document.getElementById('pg-stepper').textContent"
 SPOKEN = "document.getElementById('pg-spoken').textContent"
 
@@ -322,7 +356,7 @@ def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, tex
 def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, message):
     show(browser, fragment)
     assert message in browser.run(f"document.getElementById('pg-line-{field}').textContent")
-    assert browser.run(SPOKEN) == "345 + 278 = 623, right."
+    assert browser.run(SPOKEN) == "352 + 271 = 623, right."
 
 
 @needs_browser

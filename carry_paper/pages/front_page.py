@@ -1,0 +1,42 @@
+"""What the front page says of a finding: a word for its verdict, and in how many models it holds.
+
+It is read from the stored results, so that a new verdict changes the sentence.
+"""
+
+from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
+from carry_paper.pages.claims_page import Entry, Outcomes
+
+# The first word of a finding, by its verdict; the weaker of two verdicts comes later.
+LEADS = {
+    "reproduced": "Holds",
+    "mostly": "Mostly",
+    "mixed": "In some models",
+    CANNOT_TELL: "Can't tell yet",
+    "differs": "Not so",
+}
+UNJUDGED = "Not judged"
+
+
+def lead(entry: Entry) -> str:
+    """Return the word with which a sentence on a finding begins, such as `Holds`."""
+    verdicts = {row.verdict for row in entry.rows.values()}
+    words_for_them = [word for verdict, word in LEADS.items() if verdict in verdicts]
+    return words_for_them[-1] if words_for_them else UNJUDGED
+
+
+def models(entry: Entry) -> str:
+    """Return the number of models of all sources that show a finding: `12 of 12 models`."""
+    counts = [row.shown for row in entry.rows.values() if row.shown and row.verdict != NOT_RUN]
+    n_showing = sum(n for n, _ in counts)
+    n_models = sum(n for _, n in counts)
+    return f"{n_showing} of {n_models} models"
+
+
+def words(outcomes: Outcomes, **ids: str) -> dict[str, str]:
+    """Return the words of some findings: `NAME_lead` and `NAME_models` for each `NAME=id`."""
+    entries = {entry.claim.id: entry for entry in outcomes.entries}
+    values = {}
+    for name, id_ in ids.items():
+        values[f"{name}_lead"] = lead(entries[id_])
+        values[f"{name}_models"] = models(entries[id_])
+    return values

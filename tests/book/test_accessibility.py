@@ -1,0 +1,54 @@
+"""axe-core finds nothing on the built pages that WCAG 2.1 forbids at level A or AA."""
+
+import os
+from pathlib import Path
+
+import accessible
+import pytest
+
+from tests.book.test_site import OURS, PROGRAM, SITE
+
+AXE = Path(__file__).parents[2] / ".venv" / "node_modules" / "axe-core" / "axe.min.js"
+# One page of each kind; `make axe` checks all of them.
+SOME = ("index", "playground", "tab01_decision_head_and_final_mlp", "known_since", "references")
+CHECKED = [path for path in OURS if path.stem in SOME or "CARRY_AXE" in os.environ]
+
+needs_axe = pytest.mark.skipif(
+    PROGRAM is None or not AXE.exists() or not CHECKED,
+    reason="axe-core, Chromium or the built site is not here",
+)
+
+VIOLATIONS = """(async () => {
+  const runOnly = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"];
+  const { violations } = await axe.run(document, { runOnly, preload: false });
+  const line = (id, { target, failureSummary }) =>
+    `${id}: ${target.join(" ")}: ${failureSummary.split("\\n").pop()}`;
+  return violations.flatMap(({ id, nodes }) => nodes.map((node) => line(id, node)));
+})()"""
+
+
+@pytest.mark.slow
+@needs_axe
+@pytest.mark.parametrize("path", CHECKED, ids=lambda path: path.stem)
+def test_a_page_violates_no_rule_in_the_light_and_in_the_dark(browser, path):
+    browser.open(path.as_uri())
+    browser.wait("document.readyState === 'complete'")
+    if path == SITE / "book" / "playground.html":
+        browser.wait("document.getElementById('pg-foot').textContent", 30)
+    browser.run(f"{AXE.read_text(encoding='utf-8')}; true")
+    for theme in ("light", "dark"):
+        browser.run(f"document.documentElement.dataset.theme = '{theme}'")
+        assert browser.run(VIOLATIONS) == [], theme
+
+
+def test_the_names_of_controls_contain_what_they_show():
+    """What the theme writes, and what becomes of it."""
+    part = '<a class="reference internal" href="x.html">One layer</a><details><summary>'
+    assert 'summary aria-label="Pages of One layer">' in accessible.with_names(part)
+    code = '<summary aria-label="Toggle hidden content"><p>Show code</p></summary>'
+    assert accessible.with_names(code) == "<summary><p>Show code</p></summary>"
+    button = '<button class="btn search-button-field" title="Search" aria-label="Search">'
+    assert "aria-label" not in accessible.with_names(button)
+    entry = '<div class="citation" id="id1" role="doc-biblioentry">'
+    assert 'role="listitem"' in accessible.with_names(entry)
+    assert accessible.with_names("<p>Search</p>") == "<p>Search</p>"
