@@ -460,40 +460,64 @@ def leading(
     Raises:
         BadInput: As `find`.
     """
-    if recipe is not None and source != "ours":
-        raise BadInput(
-            f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
-        )
-    if recipe is not None and recipe not in groups.RECIPES:
-        raise BadInput(f"recipe={recipe!r}: expected one of {', '.join(groups.RECIPES)}.")
+    check_recipe(recipe, source)
     if runs is not None:
         check_numbers(runs)
-    numbers = FIRST if runs is None else runs
     group_folder = folder(source) / groups.find(group).name
     if source == "author":
         folders = {"author": group_folder}
     else:
         folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
+    runs_by_rank = ranked(group, folders, FIRST if runs is None else runs)
+    if not runs_by_rank:
+        return {}
 
-    # Runs by the epochs that they reached, and by whether their recipe is `paper`.
-    runs_by_rank: dict[tuple[int, bool], dict[int, TrainedRun]] = {}
+    protocol = Rank(groups.RECIPES["paper"].epochs(groups.find(group)), by_paper=True)
+    leading_runs = runs_by_rank.get(protocol, {})
+    if len(leading_runs) < ENOUGH:
+        leading_runs = max(runs_by_rank.items(), key=lambda item: (len(item[1]), item[0]))[1]
+    return dict(sorted(leading_runs.items()))
+
+
+class Rank(NamedTuple):
+    """What decides between sets of as many runs: their epochs, then their recipe."""
+
+    epochs: int
+    by_paper: bool
+
+
+def ranked(
+    group: str, folders: Mapping[str, Path], numbers: Collection[int]
+) -> dict[Rank, dict[int, TrainedRun]]:
+    """Return the runs with these numbers, by rank; `folders` are those of each recipe.
+
+    Raises:
+        BadInput: A file is damaged, or its record is of another recipe.
+    """
+    runs_by_rank: dict[Rank, dict[int, TrainedRun]] = {}
     for name, recipe_folder in folders.items():
-        for number, path in numbered(recipe_folder, ".safetensors").items():
+        for number, path in numbered(recipe_folder, SUFFIX).items():
             if number not in numbers:
                 continue
             record = describe(path, group)["record"]
             if record["recipe"] != name:
                 reason = f"its record is of the recipe {record['recipe']}, not {name}"
                 raise damaged(path, reason, remedy(path))
-            key = (record["epochs"], name == "paper")
-            runs_by_rank.setdefault(key, {})[number] = TrainedRun(path, record)
-    if not runs_by_rank:
-        return {}
-    protocol = (groups.RECIPES["paper"].epochs(groups.find(group)), True)
-    if len(runs_by_rank.get(protocol, {})) >= ENOUGH:
-        return dict(sorted(runs_by_rank[protocol].items()))
-    _, leading_runs = max(runs_by_rank.items(), key=lambda item: (len(item[1]), item[0]))
-    return dict(sorted(leading_runs.items()))
+            rank = Rank(record["epochs"], name == "paper")
+            runs_by_rank.setdefault(rank, {})[number] = TrainedRun(path, record)
+    return runs_by_rank
+
+
+def check_recipe(recipe: str | None, source: str) -> None:
+    """Raise `BadInput` unless this is a recipe of ours, or None."""
+    if recipe is None:
+        return
+    if source != "ours":
+        raise BadInput(
+            f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
+        )
+    if recipe not in groups.RECIPES:
+        raise BadInput(f"recipe={recipe!r}: expected one of {', '.join(groups.RECIPES)}.")
 
 
 def check_numbers(runs: Any) -> None:
