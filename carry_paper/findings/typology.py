@@ -400,8 +400,6 @@ def statements(evidence: Evidence) -> pd.DataFrame:
         adder = abstraction(model, head, "digits and answer", COUNT).set_index("variable").accuracy
         at_digits = abstraction(model, head, "digits", COUNT).set_index("variable").accuracy
         return {
-            "one_head": stored["one head"],
-            "attention": stored["heads together"],
             "final_mlp": stored["final MLP"],
             "mlp_adds_only": adds_the_carry_alone(model),
             "costliest_moves_most": float(measure.costliest_head(model) == stored["head"]),
