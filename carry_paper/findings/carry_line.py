@@ -52,6 +52,8 @@ CONTROL_MOVES = Bar(0.2, perfect=0)
 FEWEST_RIGHT = 0.5
 # From this late share on, a run's carry is written late; up to its complement, early.
 WRITTEN_LATE = Bar(0.95, perfect=1)
+# The words for a run by its late share (`who_writes`).
+WHO_WRITES = ("late", "shared", "early")
 # From this share of the coordinate's change on, a head of the last layer counts as a writer.
 WRITES = 0.1
 

@@ -43,6 +43,8 @@ PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more c
 DONORS = 5  # other runs whose lines are tried in a run
 DECIMALS = 4  # places of a stored number
 REMEDY = "delete it and run `make lines`"
+NO_LINE = "no line"  # what a run is called that has no late share
+WORDS = (*carry_line.WHO_WRITES, NO_LINE)
 
 # The columns that identify a row: `digits` is that of the sums, `reads` names the answer digit.
 KEY = ["source", "group", "recipe", "run", "digits", "reads"]
@@ -311,6 +313,15 @@ def leading(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows.source == "author") | (rows.recipe == "paper") | ~has_paper]
 
 
+def of_weights(table: pd.DataFrame, loaded: runs.Runs) -> pd.DataFrame:
+    """Return the rows of some runs, as far as they are of the weights that are here."""
+    recipe = loaded.record["recipe"] if loaded.source == "ours" else "paper"
+    rows = table[(table.source == loaded.source) & (table.group == loaded.group)]
+    rows = rows[(rows.recipe == recipe) & rows.run.isin(loaded.numbers)]
+    present = {run: runs.digest(weights) for run, weights in loaded.weights.items()}
+    return rows[rows.sha256 == rows.run.map(present)]
+
+
 def all_controls(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each control of each column: `carry_line.Control` and the column's key."""
     return _unfolded(rows, "controls")
@@ -410,12 +421,7 @@ def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
         BadInput: A run has no stored line, or one of other weights than are here.
     """
     loaded = evidence.group(group)
-    recipe = loaded.record["recipe"] if evidence.source == "ours" else "paper"
-    table = saved()
-    rows = table[(table.source == evidence.source) & (table.group == group)]
-    rows = rows[(rows.recipe == recipe) & rows.run.isin(loaded.numbers)]
-    present = {run: runs.digest(weights) for run, weights in loaded.weights.items()}
-    rows = rows[rows.sha256 == rows.run.map(present)]
+    rows = of_weights(saved(), loaded)
     missing = sorted(set(loaded.numbers) - set(rows.run))
     if missing:
         raise BadInput(

@@ -4,7 +4,6 @@ import gzip
 import json
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -180,7 +179,8 @@ class OneGroup(Evidence):
 
     def group(self, name):
         weights = {run: {"weight": torch.full((2,), float(run))} for run in (0, 1, 2)}
-        return SimpleNamespace(numbers=[0, 1, 2], record={"recipe": "paper"}, weights=weights)
+        config = GROUPS[NAME].config
+        return runs.Runs(NAME, "ours", config, (0, 1, 2), weights, {"recipe": "paper"})
 
 
 def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
