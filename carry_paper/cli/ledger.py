@@ -133,9 +133,8 @@ def interchange_command(
         maps = interchange_maps.measure_group(source, name, partial(click.echo, err=True), n_pairs)
         swaps = maps[~maps.control]
         rows += json.loads(swaps[interchange_maps.COLUMNS].to_json(orient="records"))
-        kinds = typology.who_decides(swaps).kind.map(typology.KINDS)
-        click.echo(f"{name} ({source}): runs by who decides")
-        click.echo(kinds.value_counts().to_string(header=False))
+        click.echo(f"{name} ({source}): swaps that move the carry, by part of the last layer")
+        click.echo(typology.who_decides(swaps).to_string(float_format="%.2f"))
         if save:
             interchange_maps.save(source, name, maps)
     if json_file is not None:
@@ -159,6 +158,10 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
     return counts
 
 
+# What `carry seeds` prints of each run; the rest is in its JSON.
+SEEDS_SHOWN = ["exact match", "one head", "heads together", "earlier", "final MLP"]
+
+
 @click.command("seeds")
 @SOURCE
 @click.option(
@@ -173,7 +176,7 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
 def seeds_command(
     source: str, recipe: str, numbers: str | None, json_file: Path | None, save: bool
 ) -> None:
-    """Sort runs of the main group by kind, and list the paper's findings that each shows.
+    """Measure runs of the main group: what moves their carry, and which findings they show.
 
     Some findings compare them with runs of other groups, which also have to exist. Saved rows of
     other runs stay.
@@ -186,7 +189,8 @@ def seeds_command(
     if save and os.path.lexists(seeds.path_of()):
         seeds.saved()  # refuses a damaged table now, and not after an hour
     rows = seeds.measured(source, recipe_of_source, run_numbers, partial(click.echo, err=True))
-    click.echo(rows[rows.epoch.isna()].kind.value_counts().to_string())
+    at_the_end = rows[rows.epoch.isna()].set_index("run")
+    click.echo(at_the_end[SEEDS_SHOWN].to_string(float_format="%.3f"))
     records = json.loads(rows.to_json(orient="records", double_precision=5))
     if save:
         seeds.save(rows)

@@ -52,6 +52,14 @@ CONTROL_MOVES = Bar(0.2, perfect=0)
 FEWEST_RIGHT = 0.5
 # From this late share on, a run's carry is written late; up to its complement, early.
 WRITTEN_LATE = Bar(0.95, perfect=1)
+# The words for a run by its late share (`who_writes`).
+WHO_WRITES = ("late", "shared", "early")
+# From this cosine on, a line cannot be told from the step in the next column's digit sum of a
+# control; `book/protocol.md` names it, "When a carry is on one line". It decides no verdict.
+LIKE_A_STEP = 0.9
+# Up to this late share, a fifth or more of the coordinate's change came before the last attention.
+# It describes lines that fail, with their values known: no rule in `book/protocol.md` has it.
+PARTLY_EARLY = 0.8
 # From this share of the coordinate's change on, a head of the last layer counts as a writer.
 WRITES = 0.1
 

@@ -23,6 +23,7 @@ from carry_paper.findings.base import (
 )
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.neurons import without_neurons
+from carry_paper.findings.typology import DECIDES
 
 # Groups of two and three layers whose sums are as long as those that they were trained on.
 HYPERPARAMETERS = (MAIN, S01, W0, DFF512, DFF1024, N3, DECODER, DIGITS4)
@@ -64,7 +65,7 @@ def works_in_the_same_way(attention: float, without: FinalMlp) -> bool:
         without: What is left without the final MLP.
     """
     adds = max(without) >= heads.CANNOT_CARRY_CORRELATION
-    return attention >= typology.DECIDES and adds
+    return attention >= DECIDES and adds
 
 
 def elsewhere(evidence: Evidence) -> pd.DataFrame:

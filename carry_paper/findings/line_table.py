@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
+from scipy import stats
 from torch import Tensor
 
 from carry_core import groups, runs
@@ -37,12 +38,15 @@ from carry_paper.findings.carry_line import (
     Transfer,
 )
 from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.typology import DECIDES
 from carry_paper.schemas import one_of, read_table
 
 PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
 DONORS = 5  # other runs whose lines are tried in a run
 DECIMALS = 4  # places of a stored number
 REMEDY = "restore it with `git checkout`, or delete it and run `make lines`"
+NO_LINE = "no line"  # what a run is called that has no late share
+WORDS = (*carry_line.WHO_WRITES, NO_LINE)
 
 # The columns that identify a row: `digits` is that of the sums, `reads` names the answer digit.
 KEY = ["source", "group", "recipe", "run", "digits", "reads"]
@@ -311,9 +315,33 @@ def leading(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows.source == "author") | (rows.recipe == "paper") | ~has_paper]
 
 
+def of_weights(table: pd.DataFrame, loaded: runs.Runs) -> pd.DataFrame:
+    """Return the rows of some runs, as far as they are of the weights that are here."""
+    recipe = loaded.record["recipe"] if loaded.source == "ours" else "paper"
+    rows = table[(table.source == loaded.source) & (table.group == loaded.group)]
+    rows = rows[(rows.recipe == recipe) & rows.run.isin(loaded.numbers)]
+    present = {run: runs.digest(weights) for run, weights in loaded.weights.items()}
+    return rows[rows.sha256 == rows.run.map(present)]
+
+
+def own_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows on sums as long as most of those that their group was trained on."""
+    return rows[rows.digits == rows.group.map(lambda name: groups.find(name).n_digits)]
+
+
 def all_controls(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each control of each column: `carry_line.Control` and the column's key."""
     return _unfolded(rows, "controls")
+
+
+def like_a_step(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns whose line cannot be told from a step in the next column's digit sum.
+
+    Each has the row of one such control (`all_controls`).
+    """
+    controls = all_controls(rows)
+    steps = controls[controls.kind.isin(carry_line.STEPS.values())]
+    return steps[steps.cosine >= carry_line.LIKE_A_STEP].drop_duplicates(KEY)
 
 
 def all_transfers(rows: pd.DataFrame) -> pd.DataFrame:
@@ -345,6 +373,21 @@ def failures(rows: pd.DataFrame) -> pd.DataFrame:
     return failing.assign(**columns).sort_values("lowest")
 
 
+def left_unread(failing: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns that the last attention moves and the line does not, though partly early.
+
+    `failing` are the columns of `failures`.
+    """
+    moved = (failing.attention >= DECIDES) & (failing.lowest < DECIDES)
+    return failing[moved & (failing.late <= carry_line.PARTLY_EARLY)]
+
+
+def at_the_tens(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return True for the columns whose carry comes from the units alone."""
+    tens = rows.group.map(lambda name: f"pos{groups.find(name).config.layout.answer[-2]}")
+    return rows.reads == tens
+
+
 DIRECTIONS = {"up": "no carry → carry", "down": "carry → no carry"}
 NEAR = 1  # steps in the next column's digit sum up to which two sums are near each other
 FAR = 10  # steps from which on they are far apart
@@ -369,6 +412,11 @@ def near_and_far(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(results)
 
 
+def medians_by_distance(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians over columns of what `near_and_far` has, for `near` True and False."""
+    return near_and_far(rows).groupby("near")[["late", "line", "attention"]].median()
+
+
 PROPAGATES = 9  # the digit sum at which the next column passes its own carry-in on
 
 
@@ -388,6 +436,24 @@ def chain_gap(profile: Sequence[Mapping[str, float | int]]) -> float:
         return float("nan")
     gaps = (by_chain[1] - by_chain[0]).abs()
     return float(gaps.drop(PROPAGATES, errors="ignore").mean())
+
+
+class GapCorrelation(NamedTuple):
+    """The rank correlation of columns' `chain_gap` with their lowest swap (Spearman)."""
+
+    rho: float
+    p: float
+    columns: int
+
+
+def gap_correlation(rows: pd.DataFrame) -> GapCorrelation:
+    """Return how the gap goes with the lowest swap, over the columns of three-digit sums."""
+    columns = rows[(rows.digits == groups.DIGITS) & rows.on_line.notna()]
+    gaps = columns.profile.map(chain_gap)
+    has_gap = gaps.notna()
+    lowest = columns[["up", "down"]].astype(float).min(axis=1)
+    test = stats.spearmanr(gaps[has_gap], lowest[has_gap])
+    return GapCorrelation(float(test.statistic), float(test.pvalue), int(has_gap.sum()))
 
 
 def _unfolded(rows: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -410,12 +476,7 @@ def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
         BadInput: A run has no stored line, or one of other weights than are here.
     """
     loaded = evidence.group(group)
-    recipe = loaded.record["recipe"] if evidence.source == "ours" else "paper"
-    table = saved()
-    rows = table[(table.source == evidence.source) & (table.group == group)]
-    rows = rows[(rows.recipe == recipe) & rows.run.isin(loaded.numbers)]
-    present = {run: runs.digest(weights) for run, weights in loaded.weights.items()}
-    rows = rows[rows.sha256 == rows.run.map(present)]
+    rows = of_weights(saved(), loaded)
     missing = sorted(set(loaded.numbers) - set(rows.run))
     if missing:
         raise BadInput(

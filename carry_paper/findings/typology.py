@@ -1,8 +1,8 @@
 """Findings by interchange: the parts that decide on a carry, and the neurons that add it.
 
 All but `abstraction` is about the last layer, at the position of the answer digit that is read. The
-rule `who_decides` and its threshold were fitted to runs 0-5 of the main group alone, to the
-author's runs and to ours after 300 epochs.
+threshold `DECIDES` was fitted to runs 0-5 of the main group alone, to the author's runs and to ours
+after 300 epochs.
 """
 
 import math
@@ -38,13 +38,6 @@ COUNT = 2_000  # pairs, where a page computes the swaps itself
 # pair. The threshold is halfway between the last two.
 DECIDES = Bar(0.8, perfect=1)
 
-KINDS = {
-    "one head": "one head of the last layer decides",
-    "heads together": "the last layer's heads decide together, none of them alone",
-    "earlier": "the stream that enters the last layer has decided already",
-    "split": "the last layer's attention and what enters it decide together, neither alone",
-}
-
 # Parts of the last layer besides its heads, by the names of their columns.
 PARTS = {
     "heads together": "attn_out",
@@ -58,8 +51,7 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the carry-in's interchange accuracy of the last layer's parts, by run.
 
     `cells` are one group's rows of `interchange.sweep`, with `run`. Accuracies are means over
-    answer digits and directions: of the best `head` (`one head`), and of `PARTS`. `kind` is the
-    first of `KINDS` that moves the carry by itself.
+    answer digits and directions: of the best `head` (`one head`), and of `PARTS`.
     """
     # In the last layer, a map has only the digit's own position.
     is_carry = (cells.variable == "carry_in") & (cells.direction != "both")
@@ -71,13 +63,7 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
     )
     for name, part in PARTS.items():
         table[name] = means[f"blocks.{last_layer}.{part}"]
-    return table.assign(kind=kinds(table))
-
-
-def kinds(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Return the kind of each run: the first of `KINDS` whose part moves the carry by itself."""
-    moves = rows[["one head", "heads together", "earlier"]] >= DECIDES
-    return moves.idxmax(axis=1).where(moves.any(axis=1), "split")
+    return table
 
 
 @torch.inference_mode()
@@ -400,8 +386,6 @@ def statements(evidence: Evidence) -> pd.DataFrame:
         adder = abstraction(model, head, "digits and answer", COUNT).set_index("variable").accuracy
         at_digits = abstraction(model, head, "digits", COUNT).set_index("variable").accuracy
         return {
-            "one_head": stored["one head"],
-            "attention": stored["heads together"],
             "final_mlp": stored["final MLP"],
             "mlp_adds_only": adds_the_carry_alone(model),
             "costliest_moves_most": float(measure.costliest_head(model) == stored["head"]),

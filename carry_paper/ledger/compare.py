@@ -1,7 +1,8 @@
 """The paper's questions, asked of any runs: yours beside the paper and the spread of our seeds.
 
-A question is a row of the ledger, or who writes the carry. Rows are measured by their entries in
-`registry.py`, on the runs that are given in place of the row's own. There are no verdicts: these
+A question is a row of the ledger, or who writes the carry: along the carry line, and by swaps of
+parts. Rows are measured by their entries in `registry.py`, on the runs that are given in place of
+the row's own. There are no verdicts: these
 runs are other models than those of the paper.
 """
 
@@ -66,20 +67,18 @@ ENCODER_TABLES = ("tab1/decision_head", "tab1/final_mlp")
 DECODER_TABLES = ("tab1/decision_head", "tab5/final_mlp")
 THREE_LAYER_TABLES = ("tab1/decision_head", "tab3/final_mlp")
 
-# Who writes the carry, by interchange: the columns of `typology.who_decides`, in words.
-WRITERS = {
-    "one head": "Swaps that move the carry: of the best head of the last layer",
+# What is asked along the carry line: the columns of `line_table.by_run`, in words.
+LINE = {
+    "lowest": "Swaps of one coordinate that move the carry, at the least",
+    "late": "Late share: what the last attention writes of it",
+    "writers": "Heads of the last layer that write it",
+}
+# What is asked by interchange of whole parts: the columns of `typology.who_decides`, in words.
+PARTS = {
+    "one head": "Swaps that move the carry: of the last layer's best head",
     "heads together": "Swaps that move the carry: of the last layer's attention",
     "earlier": "Swaps that move the carry: of what enters the last layer",
     "final MLP": "Swaps that move the carry: of the final MLP",
-}
-WRITES = "What writes the carry"
-KIND = "carry/kind"  # the first of `typology.KINDS` that moves the carry by itself
-# What is asked along the carry line: the columns of `line_table.by_run`, in words.
-LINE = {
-    "lowest": "Swaps of one coordinate that move the carry, in the worst digit and direction",
-    "late": "Late share: what the last attention writes of that coordinate",
-    "writers": "Heads of the last layer that write it",
 }
 SIDES = ("yours", "ours", "paper")
 PAIRS = 500  # pairs of sums for each swap
@@ -191,7 +190,7 @@ def ask(
 
     answers = [_answer(asked, claims.claims()[id_], evidence, reference) for id_ in ids]
     along_the_line = line_answers(asked, reference, pairs)
-    answers[1:1] = [*writers(asked, reference, pairs), *along_the_line]
+    answers[1:1] = [*along_the_line, *part_answers(asked, reference, pairs)]
     report(f"{asked.name}: who writes the carry")
     return answers
 
@@ -238,24 +237,6 @@ def runs_in_words(claim: Claim) -> str:
     return "one run" if claim.single else f"{claim.quantifier} runs"
 
 
-def writers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
-    """Return who writes the carry in each run, by interchange (`typology.who_decides`)."""
-    n_digits = groups.find(asked.loaded.group).n_digits
-    frames = []
-    for run, model in asked.loaded.models():
-        swaps = seeds.carry_swaps(model, pairs, n_digits).assign(run=run)
-        if swaps.accuracy.notna().any():
-            frames.append(swaps)
-    if not frames:
-        reason = "only sums that a run gets right are swapped, and it gets none"
-        return [Answer(asked.name, KIND, WRITES, not_asked=reason)]
-    table = typology.who_decides(pd.concat(frames))
-    answers = _of_columns(asked, "carry", table[[*WRITERS]], WRITERS, reference.of_seeds)
-    kinds = {str(run): kind for run, kind in table.kind.items()}
-    spread = reference.of_seeds("kind")
-    return [Answer(asked.name, KIND, WRITES, None, kinds, **spread), *answers]
-
-
 def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
     """Return what the carry line says of each run (`line_table.by_run`)."""
     first_id, first_question = "carry/line/lowest", LINE["lowest"]
@@ -267,6 +248,22 @@ def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Ans
         reason = "only sums that a run gets right are swapped, and it gets too few"
         return [Answer(asked.name, first_id, first_question, not_asked=reason)]
     return _of_columns(asked, "carry/line", summary[[*LINE]], LINE, reference.of_lines)
+
+
+def part_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
+    """Return which parts move the carry in each run, by interchange (`typology.who_decides`)."""
+    n_digits = groups.find(asked.loaded.group).n_digits
+    frames = []
+    for run, model in asked.loaded.models():
+        swaps = seeds.carry_swaps(model, pairs, n_digits).assign(run=run)
+        if swaps.accuracy.notna().any():
+            frames.append(swaps)
+    if not frames:
+        first_id, first_question = "carry/one head", PARTS["one head"]
+        reason = "only sums that a run gets right are swapped, and it gets none"
+        return [Answer(asked.name, first_id, first_question, not_asked=reason)]
+    table = typology.who_decides(pd.concat(frames))
+    return _of_columns(asked, "carry", table[[*PARTS]], PARTS, reference.of_seeds)
 
 
 def _of_columns(
@@ -333,7 +330,8 @@ class Reference:
     """The stored values of our own runs.
 
     Findings of two-layer encoders are taken from the many seeds of the main group, by the recipe of
-    the runs that are compared. All else is from the ledger's rows.
+    the runs that are compared, and so is what is asked along the carry line. All else is from the
+    ledger's rows.
     """
 
     def __init__(self, compared: Runs) -> None:
@@ -404,12 +402,9 @@ def summary(answers: Iterable[Answer]) -> pd.DataFrame:
 
 
 def spread_words(answer: Answer) -> str:
-    """Return the spread of our runs: `0.53 [0.31–0.66], 5 of 6`; the most frequent kind."""
+    """Return the spread of our runs: `0.53 [0.31–0.66], 5 of 6 show it`."""
     if not answer.seeds:
         return "–"
-    if answer.id == KIND:
-        counts = pd.Series(answer.seeds).value_counts()
-        return ", ".join(f"{kind} {count}" for kind, count in counts.items())
     spread = pd.Series(answer.seeds, dtype=float)
     words = f"{_text(spread.median())} [{_text(spread.min())}–{_text(spread.max())}]"
     if answer.seeds_show:

@@ -464,8 +464,6 @@ ROWS: dict[str, Entry] = {
         MAIN, line_table.written_late, shows=line_table.last_attention_writes
     ),
     # The paper's statements in the terms of interchange
-    "beyond/one_head": statement("one_head", "Interchange accuracy of the best head."),
-    "beyond/attention": statement("attention", "Interchange accuracy of all heads together."),
     "beyond/final_mlp": statement("final_mlp", "Interchange accuracy of the final MLP."),
     "beyond/mlp_adds_only": statement(
         "mlp_adds_only", "Share of swaps of the final MLP that move the carry alone."

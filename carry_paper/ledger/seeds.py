@@ -1,8 +1,8 @@
-"""Many seeds of the main group: the kind of each run, and what else was measured on it.
+"""Many seeds of the main group: what was measured on each run, and who writes its carry.
 
-One table stores what was measured. What rules decide, a run's `kind` and the findings that it
-shows, is derived by `decided` whenever the table is read. So a changed rule changes the page along
-with the ledger.
+One table stores what was measured. Which findings a run shows is derived by `decided` whenever the
+table is read, so that a changed rule changes the page along with the ledger. Who writes the carry
+comes from the stored carry lines (`with_lines`).
 
 The page `what_kind_of_run` shows the table, and says which questions and rules were written down
 before the runs were looked at. Two rules are in this module: our runs by `quick` from number 6 on
@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,14 @@ from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, reading
 from carry_core.model import Transformer
 from carry_paper.checksums import save_listed
-from carry_paper.findings import dynamics, heads, interchange, interchange_maps, typology
+from carry_paper.findings import (
+    dynamics,
+    heads,
+    interchange,
+    interchange_maps,
+    line_table,
+    typology,
+)
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import DRAWN, Need, random_sums
@@ -76,7 +83,7 @@ def carry_swaps(
 
 
 def run_measures(model: Transformer) -> Fields:
-    """Return the measurements on a run besides its kind and the paper's findings.
+    """Return the measurements on a run besides its parts and the paper's findings.
 
     Attention is that of the decision head; `zero ablation` is the head that costs most without it.
     """
@@ -219,18 +226,16 @@ def measured_as(name: str) -> str:
 def decided(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rows with what the current rules decide about them.
 
-    That is the `kind`, and for each finding, in `<finding> shows`, True if the run shows it; NaN
-    where it was not measured.
+    That is for each finding, in `<finding> shows`, True if the run shows it; NaN where it was not
+    measured.
 
     Raises:
         BadInput: The rows lack a field that a rule needs.
     """
-    # A model early in its training may get no pair of sums right, and then has no kind.
-    kinds = typology.kinds(rows).where(rows["one head"].notna())
     shows = {}
     for name, entry in findings().items():
         shows[f"{name} shows"] = rows.apply(_shows, axis=1, args=(name, entry))
-    return rows.assign(kind=kinds, **shows)
+    return rows.assign(**shows)
 
 
 def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
@@ -274,6 +279,27 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
     return table[ours & (table.run >= FIRST_JUDGED) & table.epoch.isna()]
 
 
+def with_lines(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    """Return runs with what their carry lines say of them.
+
+    Args:
+        rows: Runs of the main group.
+        lines: A summary by run, from `line_table.by_run`.
+
+    Returns:
+        The rows in their order, with the word for `who` writes the coordinate (one of
+        `line_table.WORDS`), the `late` share and the number of `writers`, heads of the last layer.
+    """
+    names = ["source", "recipe", "run"]
+    of_main = lines[lines.group == MAIN]
+    joined = rows.merge(of_main[[*names, "who", "late", "writers"]], how="left", on=names)
+    has_line = joined.late.notna()
+    return joined.assign(
+        who=joined.who.where(has_line, line_table.NO_LINE),
+        writers=joined.writers.where(has_line),
+    )
+
+
 # ---- the stored table
 
 
@@ -309,8 +335,7 @@ def save(rows: pd.DataFrame) -> Path:
     table = pd.concat([*stored, rows]).drop_duplicates(KEY, keep="last").sort_values(KEY)
     measured_columns = []
     for name in table:
-        is_decided = name == "kind" or name.endswith(" shows")
-        if not is_decided and name not in (*KEY, "fields"):
+        if not name.endswith(" shows") and name not in (*KEY, "fields"):
             measured_columns.append(name)
     table = table[[*KEY, *measured_columns, "fields"]].round(DECIMALS)
     table["fields"] = table["fields"].map(
@@ -350,36 +375,34 @@ def _stored(value: Any) -> Any:
     return round(value, DECIMALS) if isinstance(value, float) else value
 
 
-# ---- statistics of the kinds of runs
+# ---- statistics of runs by who writes their carry
 
 SIGNIFICANCE = 0.05  # a smaller p-value rejects that two sets of runs are alike
-POWER = 0.8  # from this power on, a test would have noticed a difference
 CONFIDENCE = 0.95
-FEWEST = 3  # a kind with fewer runs does not count
-HOLDS = 2 / 3  # the share of a kind's runs from which on a finding holds in it
-SET_SIZE = 6  # the runs of a set that is compared with the judged ones, as many as the paper has
+FEWEST = 3  # a word of fewer runs does not count
+HOLDS = 2 / 3  # the share of a word's runs from which on a finding holds in it
 
 
-def by_kind_counts(kinds: "pd.Series[str]") -> "pd.Series[int]":
-    """Return the number of runs of each of `typology.KINDS`."""
-    return kinds.value_counts().reindex(list(typology.KINDS), fill_value=0)
+def word_counts(words: "pd.Series[str]") -> "pd.Series[int]":
+    """Return the number of runs of each of `line_table.WORDS`."""
+    return words.value_counts().reindex(list(line_table.WORDS), fill_value=0)
 
 
-def shares(kinds: "pd.Series[str]") -> pd.DataFrame:
-    """Return the share of each of `typology.KINDS`.
+def shares(words: "pd.Series[str]") -> pd.DataFrame:
+    """Return the share of each of `line_table.WORDS`.
 
     Returns:
-        For each kind the number of `runs`, their `share`, and its exact interval by Clopper
+        For each word the number of `runs`, their `share`, and its exact interval by Clopper
         and Pearson, from `low` to `high`.
     """
-    counts = by_kind_counts(kinds)
+    counts = word_counts(words)
     intervals = []
     for count in counts:
-        intervals.append(stats.binomtest(int(count), len(kinds)).proportion_ci(CONFIDENCE))
+        intervals.append(stats.binomtest(int(count), len(words)).proportion_ci(CONFIDENCE))
     return pd.DataFrame(
         {
             "runs": counts,
-            "share": counts / len(kinds),
+            "share": counts / len(words),
             "low": [interval.low for interval in intervals],
             "high": [interval.high for interval in intervals],
         }
@@ -393,8 +416,8 @@ def exact_test(draw: Sequence[int], population: Sequence[int]) -> float:
     and `population` less `draw`.
 
     Args:
-        draw: The number of each kind in the draw.
-        population: The number of each kind in all that is drawn from.
+        draw: The number of each sort in the draw.
+        population: The number of each sort in all that is drawn from.
     """
     size = sum(draw)
     all_draws = [x for x in product(*(range(n + 1) for n in population)) if sum(x) == size]
@@ -404,74 +427,62 @@ def exact_test(draw: Sequence[int], population: Sequence[int]) -> float:
     return float(min(1, probabilities[probabilities <= of_this_draw * rounding].sum()))
 
 
-def likely_draw(kinds: "pd.Series[str]", judged_kinds: "pd.Series[str]") -> float:
-    """Return the p-value of `exact_test` for the kinds of some runs beside the judged ones'."""
-    draw = by_kind_counts(kinds)
-    population = draw + by_kind_counts(judged_kinds)
+def likely_draw(words: "pd.Series[str]", judged_words: "pd.Series[str]") -> float:
+    """Return the p-value of `exact_test` for the words of some runs beside the judged ones'."""
+    draw = word_counts(words)
+    population = draw + word_counts(judged_words)
     return exact_test(draw.tolist(), population.tolist())
 
 
-def rejections(n_main: int, n_judged: int, size: int = SET_SIZE) -> "pd.Series[float]":
-    """Return the power of `exact_test`: the share of draws in which it rejects.
+class RankCorrelation(NamedTuple):
+    """Spearman's rank correlation and its p-value; NaN and 1 if there is nothing to compare."""
+
+    rho: float
+    p: float
+
+
+def rank_correlation(x: "pd.Series[float]", y: "pd.Series[float]") -> RankCorrelation:
+    """Return the rank correlation of two measures, over the runs that have both."""
+    both = pd.DataFrame({"x": x, "y": y}).dropna()
+    if both.empty or both.nunique().min() < 2:
+        return RankCorrelation(rho=float("nan"), p=1.0)
+    test = stats.spearmanr(both.x, both.y)
+    return RankCorrelation(rho=float(test.statistic), p=float(test.pvalue))
+
+
+def by_word(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the findings and the measures of runs, compared between words.
 
     Args:
-        n_main: The number of judged runs of the most frequent kind.
-        n_judged: The number of judged runs.
-        size: The number of runs that are drawn, and compared with them.
-
-    Returns:
-        The power, by the share of that kind among the runs that are drawn from.
-    """
-    p_values = []
-    for count in range(size + 1):
-        draw = (count, size - count)
-        population = (count + n_main, size - count + n_judged - n_main)
-        p_values.append(exact_test(draw, population))
-    rejected = np.array(p_values) < SIGNIFICANCE
-    share = np.linspace(0, 1, 101).round(2)
-    chance = stats.binom.pmf(np.arange(size + 1)[:, None], size, share)  # [count, share]
-    return pd.Series(chance[rejected].sum(0), index=share)
-
-
-def kruskal(samples: Sequence["pd.Series[float]"]) -> float:
-    """Return the p-value of the Kruskal-Wallis test; 1 if there is nothing to compare."""
-    measured = [sample.dropna() for sample in samples]
-    if not all(map(len, measured)) or pd.concat(measured).nunique() < 2:
-        return 1.0
-    return float(stats.kruskal(*measured).pvalue)
-
-
-def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the findings and the measures of runs, compared between kinds.
-
-    Args:
-        rows: Runs with their `kind`, from `saved`.
+        rows: Runs from `with_lines`.
         measures: Columns that are compared.
 
     Returns:
-        The findings of which some run can say, with the number of runs of each kind that show
-        them, and with `holds`: in `every` kind that counts, in `some` or in `none`. And the
-        measures, with the median of each kind. Both have `p`, corrected for all of them together;
-        NaN if fewer than two kinds count.
+        The findings of which some run can say, with the number of runs of each word that show
+        them, and with `holds`: in `every` word that counts, in `some` or in `none`. And the
+        measures, with the median of each word, and `rho`, the rank correlation with the late
+        share. Both have `p`, corrected for all of them together; NaN if fewer than two words
+        count.
     """
-    rows_of_kind = {}
-    for kind in typology.KINDS:
-        if (rows.kind == kind).any():
-            rows_of_kind[kind] = rows[rows.kind == kind]
-    sizes = pd.Series({kind: len(table) for kind, table in rows_of_kind.items()}, dtype=int)
+    rows_of_word = {}
+    for word in line_table.WORDS:
+        if (rows.who == word).any():
+            rows_of_word[word] = rows[rows.who == word]
+    sizes = pd.Series({word: len(table) for word, table in rows_of_word.items()}, dtype=int)
     counting = sizes[sizes >= FEWEST]
 
     # A finding that was measured on no run, or of which none can say, is no finding that fails.
     says = rows.columns[rows.notna().any()]
     names = [name.removesuffix(" shows") for name in says if name.endswith(" shows")]
     columns = [f"{name} shows" for name in names]
-    showing = pd.DataFrame({kind: table[columns].sum() for kind, table in rows_of_kind.items()})
+    showing = pd.DataFrame({word: table[columns].sum() for word, table in rows_of_word.items()})
     showing = showing.set_axis(names).astype(int)
-    medians = pd.DataFrame({kind: table[measures].median() for kind, table in rows_of_kind.items()})
+    medians = pd.DataFrame({word: table[measures].median() for word, table in rows_of_word.items()})
 
     n_holds = (showing[counting.index] / counting >= HOLDS).sum(axis=1)
     holds = np.select([n_holds == 0, n_holds == len(counting)], ["none", "every"], "some")
 
+    correlations = [rank_correlation(rows[name], rows.late) for name in measures]
     corrected = np.full(len(names) + len(measures), np.nan)
     if len(counting) > 1:
         p_values = []
@@ -479,8 +490,8 @@ def by_kind(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, 
             p_values.append(
                 exact_test(showing.loc[name, counting.index].tolist(), counting.tolist())
             )
-        for name in measures:
-            p_values.append(kruskal([rows_of_kind[kind][name] for kind in counting.index]))
+        p_values += [correlation.p for correlation in correlations]
         corrected = stats.false_discovery_control(p_values)
-    findings_by_kind = showing.assign(holds=holds, p=corrected[: len(names)])
-    return findings_by_kind, medians.assign(p=corrected[len(names) :])
+    findings_by_word = showing.assign(holds=holds, p=corrected[: len(names)])
+    rho = [correlation.rho for correlation in correlations]
+    return findings_by_word, medians.assign(rho=rho, p=corrected[len(names) :])

@@ -2,7 +2,7 @@
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
 deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
-the linear probes of App. I. `runs.js` lists the runs, in the main group with who decides.
+the linear probes of App. I. `runs.js` lists the runs, in the main group with who writes the carry.
 `fig02.js` and `fig05.js` have the histories that these pages slide over.
 """
 
@@ -26,7 +26,7 @@ from carry_core.files import replacing
 from carry_core.groups import MAIN, find
 from carry_core.interventions import Ablation, means
 from carry_core.model import Transformer
-from carry_paper.findings import adder, dynamics, geometry, interchange_maps, typology
+from carry_paper.findings import adder, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 
@@ -37,6 +37,12 @@ SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablate
 # and without its final MLP.
 FIRST_SUM = (352, 271)
 FITTED = 3_000  # random sums to which probes are fitted, and as many on which they are tested
+# Who writes the carry, by the words of `carry_line.WHO_WRITES`.
+WRITERS = {
+    "late": "the last attention writes the carry",
+    "shared": "the last attention writes a part of the carry",
+    "early": "the carry is there before the last attention",
+}
 POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, after the MLP
 SHOWN = 100  # sums on each plane
 # A description of each part for the page, and the part's tensors.
@@ -180,18 +186,30 @@ def export(out: Path) -> list[Path]:
 def export_runs(out: Path, selection: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
     """Write a script for each of the chosen runs, and return their entries in `runs.js`.
 
-    Of the main group that has the run's kind: who decides.
+    Of the main group that says who writes the carry.
     """
-    kinds = typology.who_decides(interchange_maps.load("ours", MAIN)).kind.map(typology.KINDS)
     listed = []
     for group, numbers in selection.items():
         loaded = runs.load(group)
+        writers = who_writes(loaded) if group == MAIN else {}
         for run in (run for run in loaded.numbers if run in numbers):
-            label = f"run {run}: {kinds[run]}" if group == MAIN else f"run {run} of {find(group)}"
+            label = (
+                f"run {run}: {writers[run]}" if run in writers else f"run {run} of {find(group)}"
+            )
             entry = {"id": f"{group}/{run}", "file": f"{group}-run{run}.js", "label": label}
             listed.append(entry | {"training": loaded.training})
             _write(out / entry["file"], "CarryRuns.receive", packed(loaded.model(run), entry["id"]))
     return listed
+
+
+def who_writes(loaded: runs.Runs) -> dict[int, str]:
+    """Return who writes the carry in each run that has a stored line, in words."""
+    rows = line_table.of_weights(line_table.saved(), loaded)
+    if rows.empty:
+        return {}
+    lines = line_table.by_run(rows)
+    with_line = lines[lines.late.notna()]
+    return {int(line.run): WRITERS[line.who] for line in with_line.itertuples()}
 
 
 def training(group: str, measured: str, distance: int) -> dict[str, Any]:

@@ -128,27 +128,20 @@ def n_of_runs(shows: "pd.Series[bool]") -> str:
     return f"{int(shows.sum())} of {len(shows)} runs"
 
 
-def kinds_of_runs(side: str, deciding: pd.DataFrame | None) -> dict[str, Any]:
-    """Return a side's runs by kind, and those whose final MLP adds the carry, in words.
+def parts_that_move_it(side: str, deciding: pd.DataFrame | None) -> dict[str, Any]:
+    """Return a side's runs in which one head, or the final MLP, moves the carry by itself.
 
     Args:
         side: The end of the words' names, such as `ours`.
         deciding: The runs, from `findings.typology.who_decides`; None if the side has no stored
             map, which gives dashes.
     """
-    names = {
-        "one": "one head",
-        "together": "heads together",
-        "earlier": "earlier",
-        "split": "split",
-    }
     if deciding is None:
-        words: dict[str, Any] = dict.fromkeys((*names, "not_one", "mlp"), MISSING)
-    else:
-        words = {name: deciding.kind == kind for name, kind in names.items()}
-        words["not_one"] = deciding.kind != "one head"
-        words["mlp"] = deciding["final MLP"] >= typology.DECIDES
-    return {f"{name}_{side}": value for name, value in words.items()}
+        return {f"one_{side}": MISSING, f"mlp_{side}": MISSING}
+    return {
+        f"one_{side}": deciding["one head"] >= typology.DECIDES,
+        f"mlp_{side}": deciding["final MLP"] >= typology.DECIDES,
+    }
 
 
 def carry_lines(runs_with_line: pd.DataFrame) -> dict[str, int]:
@@ -170,7 +163,7 @@ def carry_lines(runs_with_line: pd.DataFrame) -> dict[str, int]:
 
 
 def counted(values: "pd.Series[Any]") -> str:
-    """Return the count of each value, the most frequent first, such as `9 split, 1 earlier`."""
+    """Return the count of each value, the most frequent first, such as `9 late, 1 shared`."""
     return ", ".join(f"{n} {value}" for value, n in values.value_counts().items())
 
 

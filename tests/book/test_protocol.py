@@ -37,7 +37,12 @@ def test_a_rule_says_its_commit_whether_numbers_were_known_and_what_moved(sectio
 ROW = r"`((?:finding|beyond|n2|n2_w0|n2_s01|n3|digits4|pad6|pad6_finetuned|llm|tab5)/[\w/@]+)`"
 # A rule about all rows; the families of rows in its lists are written with braces.
 ABOUT_ALL = "rule-equivalence"
-GONE = {"beyond/past_final_mlp", "beyond/random_neurons"}
+GONE = {
+    "beyond/attention",
+    "beyond/one_head",
+    "beyond/past_final_mlp",
+    "beyond/random_neurons",
+}
 
 
 def test_each_row_that_a_rule_names_is_a_target_with_links_to_its_rules():

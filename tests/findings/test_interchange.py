@@ -147,8 +147,9 @@ def test_the_map_finds_who_decides_in_a_network_made_by_hand(planted):
             assert (up, down) == up_and_down, component
     assert cell(frame, "blocks.0.attn.z:0", variable="digit_sum") == (1, 1)
     assert cell(frame, "blocks.1.attn_out", variable="digit_sum") == (0, 1)
-    kind = typology.who_decides(frame.assign(run=0)).kind[0]
-    assert kind == {"first": "earlier", "last": "one head", "both": "heads together"}[decider]
+    parts = typology.who_decides(frame.assign(run=0)).loc[0]
+    moves = parts[["one head", "heads together", "earlier", "final MLP"]].tolist()
+    assert moves == {"first": [0, 0, 1, 1], "last": [1, 1, 0, 1], "both": [0.5, 1, 0, 1]}[decider]
 
 
 def test_elsewhere_counts_what_must_not_change():
@@ -335,8 +336,8 @@ def test_a_group_that_cannot_be_swapped_is_refused(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["ours", "author"])
-def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
-    """The mean over digits and directions; the first part that moves the digit in 0.8 of pairs."""
+def test_what_moves_the_carry_is_a_mean_over_digits_and_directions(source):
+    """In every stored map, once more in plain loops."""
     paths = sorted((ROOT / "data/results/interchange" / source).glob("*.csv.gz"))
     assert len(paths) >= 7
     for path in paths:
@@ -353,13 +354,13 @@ def test_the_frozen_rule_decides_every_stored_map_as_it_is_written(source):
         for run, of_run in column_cells[column_cells.component.str.startswith(last)].groupby("run"):
             mean = of_run.groupby("component").accuracy.mean()
             best = max(x for name, x in mean.items() if ".z:" in name)
-            tests = {
+            expected = {
                 "one head": best,
                 "heads together": mean[f"{last}_out"],
                 "earlier": mean[f"{last}.skip"],
             }
-            kinds = [name for name, share in tests.items() if share >= 0.8]
-            assert decided.kind[run] == (kinds or ["split"])[0], (name, run)
+            measured = decided.loc[run, [*expected]].astype(float).to_dict()
+            assert measured == pytest.approx(expected, abs=1e-6), (name, run)
 
 
 TINY = "n2_s0.3_w0.2_dff4_h1_d8"

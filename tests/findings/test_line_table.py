@@ -4,7 +4,6 @@ import gzip
 import json
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -135,6 +134,50 @@ def test_near_pairs_and_far_ones_are_weighed_by_their_number():
     assert (far.late, far.line, far.attention) == pytest.approx((0.1, 0.9, 0.0))
 
 
+def test_medians_by_distance_are_over_columns():
+    late = [{"step": 0, "pairs": 1, "late": x, "line": 1.0, "attention": 0.5} for x in (0.2, 0.4)]
+    far = {"step": 10, "pairs": 1, "late": 0.1, "line": 0.9, "attention": 0.0}
+    table = table_of(run0={"steps": [late[0], far]}, run1={"steps": [late[1], far]})
+    medians = line_table.medians_by_distance(table)
+    assert medians.loc[True].to_dict() == pytest.approx({"late": 0.4, "line": 1, "attention": 0.5})
+    assert medians.loc[False, "late"] == pytest.approx(0.1)
+
+
+def test_sums_of_another_length_than_the_groups_are_left_out():
+    padded = {"group": "pad6_n2_s0.3_w0.2"}
+    table = table_of(run1={**padded, "digits": 6}, run2=padded)
+    assert line_table.own_length(table).run.unique().tolist() == [0, 2]
+
+
+def test_a_line_is_like_a_step_from_a_cosine_on():
+    without, with_carry = carry_line.STEPS.values()
+    control = {"cosine": 0.95, "accuracy": 0.0, "without_line": 0.0}
+    steps = [{**control, "kind": without}, {**control, "kind": with_carry}]
+    weaker = [{**control, "kind": without, "cosine": 0.89}]
+    other = [{**control, "kind": "random"}]
+    table = table_of(run0={"controls": steps}, run1={"controls": weaker}, run2={"controls": other})
+    alike = line_table.like_a_step(table)
+    assert alike[["run", "reads"]].to_numpy().tolist() == [[0, "pos7"], [0, "pos8"]]
+
+
+def test_a_line_is_left_unread_if_only_the_last_attention_moves_the_carry():
+    failing = pd.DataFrame(
+        {
+            "attention": [0.8, 0.79, 0.9, 0.9],
+            "lowest": [0.79, 0.1, 0.8, 0.1],
+            "late": [0.8, 0.5, 0.5, 0.81],
+        }
+    )
+    assert line_table.left_unread(failing).index.tolist() == [0]
+
+
+def test_the_tens_are_named_by_where_they_are_read():
+    rows = pd.DataFrame(
+        {"group": [NAME, NAME, "digits4_n2_s0.3_w0.2"], "reads": ["pos8", "pos7", "pos8"]}
+    )
+    assert line_table.at_the_tens(rows).tolist() == [True, False, False]
+
+
 def test_controls_and_transfers_have_a_row_each():
     assert len(line_table.all_controls(table_of())) == 2 * 6
     transfers = line_table.all_transfers(table_of())
@@ -172,6 +215,24 @@ def test_the_gap_of_a_chain_leaves_out_the_digit_sum_that_passes_it_on():
     assert line_table.chain_gap(alone + chained) == pytest.approx((0.2 + 0.1) / 2)
 
 
+def test_a_gap_is_compared_with_the_lowest_swap_where_a_chain_can_arrive():
+    def profile(gap):
+        rows = []
+        for chain in (0, 1):
+            rows.append({"digit_sum": 8, "chain": chain, "early": gap * chain, "late": 0.0})
+        return rows
+
+    table = line_table.decided(table_of())
+    table["profile"] = [profile(gap) for gap in (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)]
+    table["up"] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    correlation = line_table.gap_correlation(table)
+    assert (correlation.rho, correlation.columns) == (pytest.approx(-1), 6)
+    # Nothing is asked of longer sums, nor of a column into which no chain arrives.
+    table.loc[0, "digits"] = 6
+    table.at[1, "profile"] = profile(0.4)[:1]
+    assert line_table.gap_correlation(table).columns == 4
+
+
 class OneGroup(Evidence):
     """Stands in for the evidence on three runs of the main group."""
 
@@ -180,7 +241,8 @@ class OneGroup(Evidence):
 
     def group(self, name):
         weights = {run: {"weight": torch.full((2,), float(run))} for run in (0, 1, 2)}
-        return SimpleNamespace(numbers=[0, 1, 2], record={"recipe": "paper"}, weights=weights)
+        config = GROUPS[NAME].config
+        return runs.Runs(NAME, "ours", config, (0, 1, 2), weights, {"recipe": "paper"})
 
 
 def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):

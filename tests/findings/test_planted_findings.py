@@ -338,36 +338,29 @@ def test_every_digit_needs_a_stair(models, monkeypatch):
     assert judged(measurement) == (pytest.approx([0.51, 0.49]), [True, False])
 
 
-def test_the_decision_head_brings_the_previous_sum(models, monkeypatch):
-    def pattern(decision_mass: float, other_mass: float) -> torch.Tensor:
-        """Heads 1 and 0 give so much to the digits one to the right."""
+@pytest.mark.parametrize(
+    ("name", "group", "head", "shift"),
+    [("previous_sum", MAIN, 1, 1), ("decoder_current_sum", DECODER, 0, 0)],
+)
+def test_a_head_attends_to_a_column_more_than_the_other(
+    models, monkeypatch, name, group, head, shift
+):
+    """The decision head, 1, attends to the column on its right, the other one to its own."""
+
+    def pattern(mass: float, of_other_head: float) -> torch.Tensor:
+        """Return attention in which both heads give so much to the digits of the column."""
         attention = torch.zeros(2, 2, 10, 10)
-        for position, keys in ((7, [1, 5]), (8, [2, 6])):
-            attention[1, 1, position, keys] = torch.tensor([0.75, 0.25]) * decision_mass
-            attention[1, 0, position, keys] = other_mass / 2
-        return attention
-
-    three = [pattern(0.21, 0.1), pattern(0.19, 0.1), pattern(0.21, 0.22)]  # chance gives 2 of 10
-    looking(models(MAIN, 3), three, monkeypatch)
-    monkeypatch.setattr(measure, "decision_head", lambda model: 1)
-    measurement = measured("previous_sum", Evidence("ours"))
-    assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
-
-
-def test_the_other_head_attends_to_its_own_column(models, monkeypatch):
-    def pattern(own_mass: float, decider: float) -> torch.Tensor:
-        """Head 0 and the decision head, 1, give so much to the digits of the own column."""
-        attention = torch.zeros(2, 2, 10, 10)
-        for column, row in enumerate(GROUPS[DECODER].config.layout.answer):
+        hundreds_and_tens = GROUPS[group].config.layout.answer[:2]  # the units are not asked
+        for column, row in enumerate(hundreds_and_tens, start=shift):
             keys = [column, column + 4]
-            attention[1, 0, row, keys] = torch.tensor([0.75, 0.25]) * own_mass
-            attention[1, 1, row, keys] = decider / 2
+            attention[1, head, row, keys] = torch.tensor([0.75, 0.25]) * mass
+            attention[1, 1 - head, row, keys] = of_other_head / 2
         return attention
 
     three = [pattern(0.21, 0.1), pattern(0.19, 0.1), pattern(0.21, 0.22)]  # chance gives 2 of 10
-    looking(models(DECODER, 3), three, monkeypatch)
+    looking(models(group, 3), three, monkeypatch)
     monkeypatch.setattr(measure, "decision_head", lambda model: 1)
-    measurement = measured("decoder_current_sum", Evidence("ours"))
+    measurement = measured(name, Evidence("ours"))
     assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
 
 

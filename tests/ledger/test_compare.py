@@ -53,7 +53,6 @@ def test_a_run_of_ours_lies_where_the_table_of_seeds_has_it(main_run):
     assert staircase.seeds_show == (stored["staircase shows"].sum(), len(stored))
     rank = (stored.staircase < row.staircase).mean() + 0.5 / len(stored)
     assert staircase.percentiles["7"] == pytest.approx(100 * rank, abs=0.1)
-    assert main_run[compare.KIND].runs == {"7": row.kind}
     # Few pairs are swapped here.
     assert main_run["carry/earlier"].runs["7"] == pytest.approx(row.earlier, abs=0.15)
 
@@ -68,6 +67,7 @@ def test_the_line_of_a_run_of_ours_is_the_stored_one(main_run):
     rank = (stored.late < late.runs["7"]).mean()
     assert late.percentiles["7"] == pytest.approx(100 * rank, abs=2)
     assert main_run["carry/line/lowest"].runs["7"] == pytest.approx(stored.lowest[7], abs=0.2)
+    assert main_run["carry/line/writers"].runs == {"7": stored.writers[7]}
 
 
 def test_the_paper_and_our_six_runs_stand_beside_a_cell(main_run):
@@ -122,6 +122,6 @@ def test_any_shape_of_model_can_be_asked(data, few_draws, name):
 
 
 def test_a_question_that_cannot_be_asked_says_why():
-    answer = compare.Answer("mine", "carry/kind", "Who", not_asked="no sum is right")
+    answer = compare.Answer("mine", "carry/one head", "Who", not_asked="no sum is right")
     assert compare.value_words(answer) == "not asked: no sum is right"
     assert isinstance(compare.summary([answer]), pd.DataFrame)

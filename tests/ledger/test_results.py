@@ -18,7 +18,7 @@ import pytest
 
 from carry_core import groups, runs
 from carry_core.files import ROOT
-from carry_paper.findings import typology
+from carry_paper.findings import line_table
 from carry_paper.findings.base import CONTEXT
 from carry_paper.ledger import claims, compute, exchangeability, results, verdicts
 from carry_paper.ledger.entries import Measurement
@@ -112,7 +112,7 @@ FACTS = {  # arrays of true and false that no rule decides
     "strong",  # of runs: which of two groups they are of
     "chosen",  # of neurons: the ten that are most often active, which a figure draws in red
 }
-DECIDED = {*typology.KINDS, *verdicts.VERDICTS, "True", "False", "yes", "no"}
+DECIDED = {*line_table.WORDS, *verdicts.VERDICTS, "True", "False", "yes", "no"}
 
 
 def stored_arrays() -> Iterator[tuple[str, str, np.ndarray]]:

@@ -20,20 +20,42 @@ from carry_paper.ledger import registry, seeds
 from carry_paper.ledger.registry import ROWS
 
 
-def of_kinds(**counts):
-    return pd.Series([kind.replace("_", " ") for kind, n in counts.items() for _ in range(n)])
+def of_words(**counts):
+    return pd.Series([word.replace("_", " ") for word, n in counts.items() for _ in range(n)])
 
 
 def test_shares_have_the_exact_interval():
-    shares = seeds.shares(of_kinds(one_head=10))
-    assert [*shares.index] == [*typology.KINDS]
+    shares = seeds.shares(of_words(late=10))
+    assert [*shares.index] == ["late", "shared", "early", "no line"]
     assert shares.runs.tolist() == [10, 0, 0, 0]
     # Clopper and Pearson, in closed form
     assert shares.low.tolist() == pytest.approx([0.025**0.1, 0, 0, 0])
     assert shares.high.tolist() == pytest.approx([1, *[1 - 0.025**0.1] * 3])
 
 
-def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
+def test_runs_are_joined_with_their_lines():
+    rows = pd.DataFrame({"source": "ours", "recipe": "quick", "run": [7, 6, 9, 8]})
+    lines = pd.DataFrame(
+        {
+            "source": ["ours", "ours", "author", "ours", "ours"],
+            "group": [MAIN, MAIN, MAIN, "n3_s0.3_w0.2", MAIN],
+            "recipe": ["quick", "quick", "paper", "quick", "quick"],
+            "run": [6, 7, 9, 9, 8],
+            "who": ["late", "shared", "late", "early", ""],
+            "late": [1.0, 0.5, 1.0, 0.0, np.nan],
+            "writers": [1, 2, 3, 4, 0],
+        }
+    )
+    joined = seeds.with_lines(rows, lines)
+    assert joined.run.tolist() == [7, 6, 9, 8]
+    # Run 9 has no line of this group and recipe; run 8 got too few pairs right.
+    assert joined.who.tolist() == ["shared", "late", "no line", "no line"]
+    assert joined.late[:2].tolist() == [0.5, 1.0]
+    assert joined.writers[:2].tolist() == [2, 1]
+    assert joined[["late", "writers"]][2:].isna().all(axis=None)
+
+
+def test_the_exact_test_is_fisher_s_and_its_extension_to_more_sorts():
     for table in ([[6, 0], [3, 9]], [[2, 4], [11, 1]], [[3, 3], [6, 6]]):
         assert seeds.exact_test(table[0], np.sum(table, 0).tolist()) == pytest.approx(
             stats.fisher_exact(table).pvalue
@@ -41,52 +63,41 @@ def test_the_exact_test_is_fisher_s_and_its_extension_to_more_kinds():
     # of 15 draws of two, the three alike
     assert seeds.exact_test((2, 0, 0), (2, 2, 2)) == pytest.approx(3 / 15)
     assert seeds.exact_test((1, 1, 0), (2, 2, 2)) == pytest.approx(1)
-    assert seeds.likely_draw(
-        of_kinds(split=3, one_head=3), of_kinds(one_head=20, split=20)
-    ) == pytest.approx(1)
-    assert seeds.likely_draw(of_kinds(split=6), of_kinds(one_head=40)) < 1e-6
+    judged = of_words(late=20, shared=20)
+    assert seeds.likely_draw(of_words(shared=3, late=3), judged) == pytest.approx(1)
+    assert seeds.likely_draw(of_words(no_line=6), of_words(late=40)) < 1e-6
 
 
-def test_power_is_that_of_all_draws():
-    power = seeds.rejections(n_main=13, n_judged=20)
-    rejected = [
-        stats.fisher_exact([[k, 6 - k], [13, 7]]).pvalue < seeds.SIGNIFICANCE for k in range(7)
-    ]
-    assert 0 < sum(rejected) < 7
-    for share in (0.0, 0.1, 0.65):
-        samples = [
-            (x, np.prod([share if success else 1 - share for success in x]))
-            for x in product((0, 1), repeat=6)
-        ]
-        assert power[share] == pytest.approx(sum(p for x, p in samples if rejected[sum(x)]))
-
-
-def test_findings_and_measures_are_judged_by_kind():
-    rows = pd.DataFrame({"kind": of_kinds(one_head=9, split=9, earlier=2)})
-    is_one_head = rows.kind == "one head"
+def test_findings_and_measures_are_judged_by_word():
+    rows = pd.DataFrame({"who": of_words(late=9, shared=9, early=2)})
+    is_late = rows.who == "late"
     shows = {
         "always": True,
         "never": False,
-        "of one head": is_one_head | (rows.kind == "earlier"),
-        "mixed": ~is_one_head | (rows.index % 2 == 0),
+        "of late": is_late | (rows.who == "early"),
+        "mixed": ~is_late | (rows.index % 2 == 0),
     }
     shows["not measured"] = np.nan
     rows = rows.assign(**{f"{name} shows": x for name, x in shows.items()})
-    rows = rows.assign(apart=np.where(is_one_head, 1.0, 2.0) + rows.index / 100, alike=1.0)
-    findings, medians = seeds.by_kind(rows, ["apart", "alike"])
+    rows = rows.assign(late=1 - rows.index / 20, apart=-(rows.index.to_numpy() ** 3.0), alike=1.0)
+    rows = rows.assign(back=rows.index.to_numpy() * 1.0)
+    rows.loc[0, "back"] = np.nan
+    findings, medians = seeds.by_word(rows, ["apart", "alike", "back"])
     # two are too few to count
-    assert findings.loc["of one head", [*typology.KINDS][::2]].tolist() == [9, 2]
+    assert findings.loc["of late", ["late", "shared", "early"]].tolist() == [9, 0, 2]
     assert findings.holds.to_dict() == {
         "always": "every",
         "never": "none",
-        "of one head": "some",
+        "of late": "some",
         "mixed": "some",
     }
     assert (findings.p < seeds.SIGNIFICANCE).to_dict() == dict.fromkeys(findings.index, False) | {
-        "of one head": True
+        "of late": True
     }
-    assert medians.loc["apart", ["one head", "split"]].tolist() == pytest.approx([1.04, 2.13])
-    assert medians.p["apart"] < seeds.SIGNIFICANCE < medians.p["alike"]
+    assert medians.loc["apart", ["late", "shared"]].tolist() == [-(4.0**3), -(13.0**3)]
+    assert medians.rho[["apart", "back"]].tolist() == pytest.approx([1, -1])
+    assert np.isnan(medians.rho["alike"])
+    assert medians.p["apart"] < seeds.SIGNIFICANCE < medians.p["alike"] <= 1
 
 
 def test_only_new_runs_by_one_recipe_are_judged():
@@ -140,7 +151,6 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     stored = seeds.saved()
     author, ours = (row for _, row in stored[stored.epoch.isna()].iterrows())
     assert author[stored_before.columns].tolist() == stored_before.iloc[0].tolist()
-    assert author.kind == "split"
     loaded = runs.load(MAIN, recipe="quick", runs=[2])
     expected = typology.who_decides(
         interchange.sweep(loaded.model(2), interchange.PairCounts(200, 200), own=True).assign(run=2)
@@ -162,24 +172,22 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
     assert read_checksums()["results/seeds.csv.gz"] == sha256(seeds.path_of())
     header, *_ = gzip.decompress(seeds.path_of().read_bytes()).decode().splitlines()
-    assert [name for name in header.split(",") if name == "kind" or name.endswith("shows")] == []
+    assert [name for name in header.split(",") if name.endswith("shows")] == []
     before = seeds.path_of().read_bytes()
     seeds.save(seeds.saved())
     assert seeds.path_of().read_bytes() == before
 
 
 def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
-    parts = {"one head": [0.75, 0.85], "heads together": 0.9, "earlier": 0.1}
     measured = {"staircase": [0.45, 0.55], "checkerboard": 0.15}
     rows = pd.DataFrame(
-        {"source": "ours", "recipe": "quick", "run": [6, 7], "epoch": np.nan, **parts, **measured}
+        {"source": "ours", "recipe": "quick", "run": [6, 7], "epoch": np.nan, **measured}
     )
     boards = []
     for intact in (0.1, 0.2):
         boards.append({"intact": intact, "without_random_neurons": [0.14], "beyond": True})
     seeds.save(rows.assign(fields=[{"checkerboard": board} for board in boards]))
     stored = seeds.saved()
-    assert stored.kind.tolist() == ["heads together", "one head"]
     assert stored["staircase shows"].tolist() == [False, True]
     assert stored["checkerboard shows"].tolist() == [True, False]
     assert stored["kink shows"].isna().all()  # it was not measured
@@ -188,9 +196,7 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     entry = registry.ROWS["finding/staircase"]
     lower = replace(entry, rule=partial(heads.has_staircase, attention=0.4))
     monkeypatch.setitem(registry.ROWS, "finding/staircase", lower)
-    monkeypatch.setattr(typology, "DECIDES", 0.7)
     again = seeds.saved()
-    assert again.kind.tolist() == ["one head", "one head"]
     assert again["staircase shows"].tolist() == [True, True]
     seeds.save(
         rows.drop(columns="checkerboard").assign(carry_axis=0.9, pentagon=0.9, fields=[{}, {}])

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import asdict
 
+import pandas as pd
 import pytest
 
-from carry_core import groups
+from carry_core import groups, runs
 from carry_paper import cli
 from carry_paper.ledger import compare
 from carry_paper.pages import comparison
@@ -32,6 +34,27 @@ def test_the_page_needs_no_other_file(answered):
     assert all(len(alt) > 40 for alt in re.findall(r'alt="([^"]*)"', page))
     exact = next(answer for answer in answers if answer.id == "n2/accuracy")
     assert compare.value_words(exact) in page
+
+
+def test_what_is_asked_along_the_line_is_in_text_json_and_page(monkeypatch):
+    summary = pd.DataFrame({"lowest": 0.96, "late": 0.25, "writers": 2}, index=[7])
+    monkeypatch.setattr(compare.line_table, "lines_of", lambda loaded, share: summary)
+    path = runs.find(groups.MAIN, recipe="quick", runs=[7])[7]
+    subject = compare.subject(str(path))
+    answers = compare.line_answers(subject, compare.Reference(subject.loaded), compare.PAIRS)
+    by_id = {answer.id: answer for answer in answers}
+    page = comparison.html({subject.name: answers}, [subject])
+    text = compare.summary(answers).set_index("question")
+    stored = {row["id"]: row for row in json.loads(json.dumps([*map(asdict, answers)]))}
+    strips = {row.question: row for row in comparison.strip_rows(answers)}
+    for column, question in compare.LINE.items():
+        answer = by_id[f"carry/line/{column}"]
+        value = answer.runs["7"]
+        assert value == summary[column][7]
+        assert text.yours[question] == f"{value:.3g}"
+        assert stored[answer.id]["runs"] == strips[question].yours == {"7": value}
+        assert f">{question}</th>" in page
+        assert len(answer.seeds) == len(strips[question].seeds) > 1
 
 
 def test_a_strip_has_each_run_the_paper_and_our_seeds(answered):

@@ -312,18 +312,14 @@ def test_parts_of_a_primed_model_are_needed_where_their_loss_is_large():
     assert glued["tens_trained"].tolist() == [True]
 
 
-def test_the_kinds_of_a_side_s_runs():
-    runs = pd.DataFrame({"kind": ["one head", "split"], "final MLP": [0.9, 0.1]}, index=[2, 4])
-    glued = words.kinds_of_runs("ours", runs)
+def test_the_parts_that_move_the_carry_of_a_side_s_runs():
+    runs = pd.DataFrame({"one head": [0.8, 0.79], "final MLP": [0.1, 0.9]}, index=[2, 4])
+    glued = words.parts_that_move_it("ours", runs)
     assert {name: words.in_words(value) for name, value in glued.items()} == {
         "one_ours": "1 of 2 runs (2)",
-        "together_ours": "none of 2 runs",
-        "earlier_ours": "none of 2 runs",
-        "split_ours": "1 of 2 runs (4)",
-        "not_one_ours": "1 of 2 runs (4)",
-        "mlp_ours": "1 of 2 runs (2)",
+        "mlp_ours": "1 of 2 runs (4)",
     }
-    assert set(words.kinds_of_runs("author", None).values()) == {words.MISSING}
+    assert set(words.parts_that_move_it("author", None).values()) == {words.MISSING}
 
 
 def test_values_are_spread_and_counted():
