@@ -114,9 +114,9 @@ def comparison(group: str, claim: Claim, values: pd.DataFrame) -> Comparison:
     if min(len(paper), len(quick)) >= FEWEST_RUNS:
         low, high = interval(claim, paper, quick)
         p = p_value(paper[:, None], quick[:, None])
-    shown = {recipe: _shown(values, recipe) for recipe in (PAPER, QUICK)}
+    runs_that_can_say = {recipe: _shown(values, recipe) for recipe in (PAPER, QUICK)}
     words = set()
-    for shows in shown.values():
+    for shows in runs_that_can_say.values():
         words.add(verdicts.judge_finding(claim.quantifier, shows).verdict if shows else "")
     return Comparison(
         group=group,
@@ -131,8 +131,8 @@ def comparison(group: str, claim: Claim, values: pd.DataFrame) -> Comparison:
         high=high,
         margin=margin(claim, np.concatenate([paper, quick])),
         p=p,
-        shown_paper=_count(shown[PAPER]),
-        shown_quick=_count(shown[QUICK]),
+        shown_paper=_count(runs_that_can_say[PAPER]),
+        shown_quick=_count(runs_that_can_say[QUICK]),
         same_verdict=len(words) == 1,
     )
 
