@@ -235,3 +235,41 @@ def verdict(row: dict[Hashable, Any]) -> str:
     if row["p_test"] <= SIGNIFICANT and row["p"] <= SIGNIFICANT:
         return MAY_NOT
     return CANNOT_TELL
+
+
+# ---- in short
+
+
+def kind_of(claim: Claim) -> str:
+    """Return the kind of a row: its table, or its part of the ledger and if it has to wait."""
+    waits = ", by the paper’s protocol alone" if claim.recipe_sensitive else ""
+    return f"{claim.heading}{waits}"
+
+
+def by_kind(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return how many rows of each kind get each of `VERDICTS`, and their number in `rows`.
+
+    A row counts once for each group in which it is compared.
+    """
+    by_id = claims()
+    kinds = comparisons.id.map(lambda name: kind_of(by_id[name])).rename("kind")
+    counts = comparisons.groupby([kinds, "verdict"], sort=False).size().unstack(fill_value=0)
+    counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
+    return counts.assign(rows=counts.sum(axis=1))
+
+
+def to_flag(comparisons: pd.DataFrame) -> set[str]:
+    """Return the ids of the rows for which `quick` may not stand in, in some group.
+
+    If a cell of a table is such, all cells of the table are.
+    """
+    by_id = claims()
+    tests = set(comparisons.test[comparisons.verdict == MAY_NOT])
+    return {name for name, claim in by_id.items() if (claim.table or name) in tests}
+
+
+def flagged_although_it_may(comparisons: pd.DataFrame) -> set[str]:
+    """Return the ids of flagged rows for which `quick` may stand in, in each group compared."""
+    verdicts_of_rows = comparisons.groupby("id").verdict.agg(set)
+    may = set(verdicts_of_rows.index[verdicts_of_rows.map(lambda words: words == {MAY})])
+    return {name for name, claim in claims().items() if claim.recipe_sensitive and name in may}

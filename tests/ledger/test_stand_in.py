@@ -145,3 +145,26 @@ def test_rows_that_the_ledger_no_longer_has_are_left_out():
     rows = [rows_of("finding/gone", [1] * 6, [1] * 6), rows_of(NUMBER, [1] * 6, [1] * 6)]
     assert stand_in.compared(pd.concat(rows)).id.tolist() == [NUMBER]
     assert stand_in.compared(rows[0]).empty
+
+
+def test_rows_are_counted_by_kind_and_a_table_is_flagged_as_a_whole():
+    flagged = "n2/squashing/pos7"
+    tables = [rows_of(name, 0.2 + SCATTER, 0.2 + SCATTER) for name in CELLS]
+    tables[0] = rows_of(CELLS[0], 0.2 + SCATTER, 0.5 + SCATTER)
+    tables += [rows_of(flagged, [0.5] * 6, [0.5] * 6), rows_of(NUMBER, [0.5] * 2, [0.5] * 2)]
+    comparisons = stand_in.compared(pd.concat(tables))
+    counts = stand_in.by_kind(comparisons)
+    assert counts.loc["Table 1, without the final MLP"].tolist() == [29, 1, 0, 30]
+    assert counts.loc["Two and three layers"].tolist() == [0, 0, 1, 1]
+    assert counts.loc["Two and three layers, by the paper’s protocol alone"].tolist() == [
+        1,
+        0,
+        0,
+        1,
+    ]
+    assert stand_in.to_flag(comparisons) == set(CELLS)
+    assert stand_in.flagged_although_it_may(comparisons) == {flagged}
+    # In another group it can't tell.
+    elsewhere = rows_of(flagged, [0.5] * 2, [0.5] * 2).assign(group="n3_s0.3_w0.2")
+    comparisons = stand_in.compared(pd.concat([*tables, elsewhere]))
+    assert stand_in.flagged_although_it_may(comparisons) == set()
