@@ -15,6 +15,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -176,7 +177,8 @@ class Measuring:
         for entry in entries.values():
             if entry.need is not None and entry.groups[0] == group:
                 need |= entry.need
-        evidence.needs = {group: need}
+        # The samples say how uncertain a number is, which is not stored.
+        evidence.needs = {group: replace(need, drawn=SUMS)}
         if any(entry.function in FROM_MAPS for entry in entries.values()):
             count = interchange_maps.default_pairs(group)
             swaps = evidence.each(
