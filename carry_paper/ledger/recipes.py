@@ -45,7 +45,8 @@ SUMS = 2_000
 # The columns that identify a run, and those that identify a value.
 RUN = ["group", "recipe", "run"]
 KEY = [*RUN, "id"]
-REMEDY = "take the committed one, or delete it and run `make recipes`"
+# Without the table, the rows of runs that are gone are lost.
+REMEDY = "restore it with `git checkout`; `make recipes` cannot measure runs that are gone"
 
 # Functions whose values are not those of a run: of a whole group, or compared with other groups.
 NOT_OF_A_RUN = (elsewhere.elsewhere,)

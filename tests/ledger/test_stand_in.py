@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from carry_core.groups import MAIN
-from carry_paper.ledger import claims, settling, stand_in
+from carry_core import runs
+from carry_core.files import ROOT
+from carry_core.groups import MAIN, RECIPES
+from carry_paper.ledger import claims, recipes, settling, stand_in
 
 NUMBER = "n2/no_skip_accuracy"
 FINDING = "finding/previous_sum"
@@ -168,3 +170,37 @@ def test_rows_are_counted_by_kind_and_a_table_is_flagged_as_a_whole():
     elsewhere = rows_of(flagged, [0.5] * 2, [0.5] * 2).assign(group="n3_s0.3_w0.2")
     comparisons = stand_in.compared(pd.concat([*tables, elsewhere]))
     assert stand_in.flagged_although_it_may(comparisons) == set()
+
+
+# ---- the stored table
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return recipes.saved(ROOT / "data")
+
+
+def test_flags_follow_the_stored_table(stored):
+    comparisons = stand_in.compared(stored)
+    by_id = claims.claims()
+    flagged = {name for name, claim in by_id.items() if claim.recipe_sensitive}
+    assert stand_in.to_flag(comparisons) - flagged == set()
+    # Of a flagged row for which `quick` may stand in, the note says why it is flagged.
+    unexplained = []
+    for name in stand_in.flagged_although_it_may(comparisons):
+        if "quick" not in by_id[name].note:
+            unexplained.append(name)
+    assert unexplained == []
+
+
+def test_the_stored_values_are_of_the_weights_that_are_shipped(stored):
+    """The table also has rows of runs that are not shipped any more."""
+    sha256 = stored.drop_duplicates(recipes.RUN).set_index(recipes.RUN).sha256
+    compared = 0
+    for group, recipe in sha256.index.droplevel("run").unique():
+        if recipe in RECIPES and runs.find(group, recipe=recipe):
+            for run, weights in runs.load(group, recipe=recipe).weights.items():
+                if (group, recipe, run) in sha256.index:
+                    assert sha256[group, recipe, run] == runs.digest(weights), (group, recipe, run)
+                    compared += 1
+    assert compared
