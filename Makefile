@@ -24,7 +24,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick fast lint types unit axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,9 @@ seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weight
 
 lines: $(READY) ## recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry lines --source $$of --save || exit 1; done
+
+recipes: $(READY) ## recompute data/results/recipes.csv.gz likewise, from our groups that have runs by both recipes: an hour; rows of runs that are gone stay
+	@.venv/bin/carry recipes --save
 
 causes: $(READY) ## print the experiments behind the reasons in data/claims.yml, from our weights and the author's imported ones: four CPU minutes
 	.venv/bin/python workflow/causes.py

@@ -23,7 +23,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums
 from carry_paper.findings import interchange_maps, line_table
-from carry_paper.ledger import claims, results, seeds
+from carry_paper.ledger import claims, recipes, results, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
 from carry_paper.training import bench
@@ -64,6 +64,8 @@ SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS,
 LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
 LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.LISTS, "[]")
 LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}', "sha256": "a" * 64}
+VALUE = {"group": NAME, "recipe": "quick", "run": 7, "sha256": "a" * 64, "sums": 9}
+VALUE |= {"id": "finding/biases", "value": 0.5, "fields": '{"with": 0.5, "without": 0.5}'}
 
 
 def write_run(data: Path) -> None:
@@ -154,6 +156,11 @@ CASES: dict[str, Case] = {
         "results/lines.csv.gz",
         lambda data: write_table(line_table.path_of(), [LINE]),
         lambda data: line_table.saved(),
+    ),
+    "recipes": (
+        "results/recipes.csv.gz",
+        lambda data: write_table(recipes.path_of(), [VALUE]),
+        lambda data: recipes.saved(),
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
@@ -363,6 +370,13 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("lines", rows(LINE, {"up": 1.5}), "less than or equal to 1"),
     ("lines", rows(LINE, {"steps": '["one"]'}), "steps[0]"),
     ("lines", rows(LINE, {"colour": "red"}), "colour"),
+    ("recipes", rows(VALUE, {}, {}), "a row of a run stands twice"),
+    ("recipes", rows(VALUE, {}, {"id": "n3/accuracy", "sha256": "b" * 64}), "two weights"),
+    ("recipes", rows(VALUE, {"recipe": "slow"}), "'slow' is unknown"),
+    ("recipes", rows(VALUE, {"value": np.inf}), "finite"),
+    ("recipes", rows(VALUE, {"fields": "[]"}), "fields[0]"),
+    ("recipes", rows(VALUE, {"group": "n9"}), "Unknown group 'n9'"),
+    ("recipes", rows(VALUE, {"colour": "red"}), "colour"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
     ("author's side", arrays(sources=None), "it has no 'sources'"),
     ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),

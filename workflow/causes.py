@@ -118,9 +118,14 @@ def sets_of_runs(group: str) -> dict[str, runs.Runs]:
 
 
 def comparisons(values: "pd.Series[float]") -> str:
-    """Return the p-value of a Mann-Whitney test between quick runs and those by the paper's."""
+    """Return the p-value of a Mann-Whitney test between quick runs and those by the paper's.
+
+    Where there are no runs by quick any more, it says so.
+    """
     labels = values.index.get_level_values(0)
     by_paper, quick = values[labels != "quick"], values[labels == "quick"]
+    if quick.empty:
+        return f"{values.name}: no runs by quick are here to compare with."
     p = mannwhitneyu(by_paper, quick).pvalue
     return f"{values.name}: quick against the paper's protocol, Mann-Whitney p = {p:.2g}"
 

@@ -17,7 +17,7 @@ from carry_core.files import data_dir, replacing, write_json
 from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import interchange_maps, line_table, typology
-from carry_paper.ledger import compute, export, moved, results, seeds
+from carry_paper.ledger import compute, export, moved, recipes, results, seeds
 from carry_paper.ledger.report import show
 from carry_paper.training import loop
 
@@ -262,3 +262,36 @@ def lines_by_group(
             raise runs.missing("weights", group.name, source, recipe, run_numbers or ())
         selections[group.name] = line_table.Selection(recipe, run_numbers)
     return selections
+
+
+@click.command("recipes")
+@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@JSON
+@SAVE
+def recipes_command(names: tuple[str, ...], json_file: Path | None, save: bool) -> None:
+    """Measure the ledger's rows on our runs of each GROUP by both recipes, run by run.
+
+    Without a GROUP, all groups that have runs by both are measured, and each is saved when it is
+    done. Saved rows of other runs stay, those of runs that no longer exist among them.
+    """
+    chosen = [recipes.check_group(name) for name in names] or recipes.groups_with_both()
+    if not chosen:
+        raise BadInput(
+            f"No group in {data_dir()} has runs by both recipes: name the folder that has them in "
+            "CARRY_DATA, or train some with `carry train GROUP --recipe quick`."
+        )
+    if save and os.path.lexists(recipes.path_of()):
+        recipes.saved()  # refuses a damaged table now, and not after an hour
+    keep_memory()
+    measuring = recipes.Measuring(partial(click.echo, err=True))
+    records = []
+    for name in chosen:
+        rows = measuring.group(name)
+        numbers = rows.groupby("recipe").run.nunique()
+        runs_in_words = ", ".join(f"{n} by {recipe}" for recipe, n in numbers.items())
+        click.echo(f"{name}: {rows.id.nunique()} rows of the ledger, runs: {runs_in_words}")
+        records += json.loads(rows.to_json(orient="records", double_precision=5))
+        if save:
+            recipes.save(rows)
+    if json_file is not None:
+        write_json(json_file, records)

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pandas as pd
 import torch
 
 from carry_core import curves, groups, runs
@@ -26,6 +27,10 @@ class Evidence:
     """One source's weights and learning curves, and the surveys that rows of the ledger share.
 
     A missing or damaged file raises `BadInput`, which says how to get it.
+
+    Attributes:
+        maps: Interchange maps by group, which are used in place of the stored ones. They are
+            needed where other runs are measured than those whose maps are stored.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Evidence:
         self.report = report
         self.selection = selection or {}
         self.surveyed = surveyed or fixed_sums
+        self.maps: dict[str, pd.DataFrame] = {}
         self._surveys: dict[str, dict[int, Future[Survey]]] = {}
         self._results: dict[tuple[Any, ...], Any] = {}
 

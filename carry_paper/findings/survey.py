@@ -60,13 +60,20 @@ class Need:
     Attributes:
         ablations: The ablations under which accuracies are measured.
         dissect: True if the final MLP is to be dissected (Sec. 5).
+        drawn: The number of sums of each class in a sample on which it is dissected again; `DRAWN`
+            if None.
     """
 
     ablations: frozenset[Ablation] = frozenset()
     dissect: bool = False
+    drawn: int | None = None
 
     def __or__(self, other: "Need") -> "Need":
-        return Need(self.ablations | other.ablations, self.dissect or other.dissect)
+        return Need(
+            self.ablations | other.ablations,
+            self.dissect or other.dissect,
+            self.drawn or other.drawn,
+        )
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         decision_head = last_heads[measure.decision_head(model)]
     if not need.dissect:
         return Survey(cells, decision_head=decision_head)
-    pairs = samples(a, b, model.config.width)
+    pairs = samples(a, b, model.config.width, need.drawn)
     on_all, *on_samples = dissect(last_layer, a, b, pairs)
     ablated_on = [pair.ablated_on for pair in pairs[1 : 1 + RANDOM_DRAWS]]
     random = without_random_neurons(last_layer, a, b, on_all.neurons, ablated_on)
@@ -206,15 +213,19 @@ class Samples(NamedTuple):
     ablated_on: Indices
 
 
-def samples(a: Numbers, b: Numbers, width: int) -> list[Samples]:
-    """Return all sums, then `DRAWS` pairs of random samples of `DRAWN` sums from each class."""
+def samples(a: Numbers, b: Numbers, width: int, drawn: int | None = None) -> list[Samples]:
+    """Return all sums, then `DRAWS` pairs of random samples of `drawn` sums from each class.
+
+    These are `DRAWN` if it is None.
+    """
+    size = DRAWN if drawn is None else drawn
     task = carries.classify(a, b, width)
     members = [(task == i).nonzero().flatten() for i in range(len(carries.patterns(width)))]
 
     def sample(generator: torch.Generator) -> Indices:
         parts = []
         for indices in members:
-            parts.append(indices[torch.randint(len(indices), (DRAWN,), generator=generator)])
+            parts.append(indices[torch.randint(len(indices), (size,), generator=generator)])
         return torch.cat(parts).sort().values
 
     everything = torch.arange(len(a))

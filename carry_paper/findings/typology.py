@@ -370,6 +370,13 @@ def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, 
 
 
 @lru_cache(maxsize=2)
+def maps_of(evidence: Evidence, group: str) -> pd.DataFrame:
+    """Return the interchange maps of a group's runs: those of the evidence, or the stored ones."""
+    if group in evidence.maps:
+        return evidence.maps[group]
+    return interchange_maps.load(evidence.source, group)
+
+
 def statements(evidence: Evidence) -> pd.DataFrame:
     """Return the value of each statement `beyond/…` in each run of the main group.
 
@@ -377,7 +384,7 @@ def statements(evidence: Evidence) -> pd.DataFrame:
     in which the head whose zero ablation costs the most exact matches is also the one that moves
     the carry in the most pairs, and 0 in others.
     """
-    maps = interchange_maps.load(evidence.source, MAIN)
+    maps = maps_of(evidence, MAIN)
     deciding = who_decides(maps[maps.run.isin(evidence.group(MAIN).numbers)])
 
     def row(run: int, model: Transformer) -> Fields:
@@ -416,7 +423,7 @@ def decoder_algorithm(evidence: Evidence) -> pd.DataFrame:
         BadInput: There are no maps of decoders.
     """
     numbers = evidence.group(DECODER).numbers
-    maps = interchange_maps.load(evidence.source, DECODER)
+    maps = maps_of(evidence, DECODER)
     deciding = who_decides(maps[maps.run.isin(numbers)])
     return pd.DataFrame(
         {
