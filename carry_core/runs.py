@@ -460,10 +460,12 @@ def leading(
     Raises:
         BadInput: As `find`.
     """
-    if recipe is not None and (source != "ours" or recipe not in groups.RECIPES):
+    if recipe is not None and source != "ours":
         raise BadInput(
-            f"recipe={recipe!r} of {source}: expected one of {', '.join(groups.RECIPES)}, of ours."
+            f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
         )
+    if recipe is not None and recipe not in groups.RECIPES:
+        raise BadInput(f"recipe={recipe!r}: expected one of {', '.join(groups.RECIPES)}.")
     if runs is not None:
         check_numbers(runs)
     numbers = FIRST if runs is None else runs

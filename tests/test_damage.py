@@ -63,7 +63,7 @@ PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
 SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
 LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
 LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.LISTS, "[]")
-LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}'}
+LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}', "sha256": "a" * 64}
 
 
 def write_run(data: Path) -> None:

@@ -1,8 +1,8 @@
 """The carry lines of whole groups: measured on all runs, stored with the results, read back.
 
 One table has a row for each run and each column of its sums that can receive a carry
-(`carry_line.column_lines`). It stores what was measured. What the criteria decide is derived
-whenever the table is read (`decided`).
+(`carry_line.column_lines`), with the sha256 of the run's weights (`runs.digest`). It stores what
+was measured. What the criteria decide is derived whenever the table is read (`decided`).
 """
 
 import gzip
@@ -18,7 +18,6 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
-from scipy import stats
 from torch import Tensor
 
 from carry_core import groups, runs
@@ -43,7 +42,7 @@ from carry_paper.schemas import one_of, read_table
 PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
 DONORS = 5  # other runs whose lines are tried in a run
 DECIMALS = 4  # places of a stored number
-REMEDY = "delete it and run `make lines`"
+REMEDY = "restore it with `git checkout`, or delete it and run `make lines`"
 
 # The columns that identify a row: `digits` is that of the sums, `reads` names the answer digit.
 KEY = ["source", "group", "recipe", "run", "digits", "reads"]
@@ -69,6 +68,7 @@ class StoredLines(BaseModel):
     group: list[str]
     recipe: list[Annotated[str, one_of(groups.RECIPES)]]
     run: list[Annotated[int, Field(ge=0)]]
+    sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
     digits: list[Annotated[int, Field(ge=2)]]
     reads: list[Annotated[str, Field(pattern="^pos[0-9]+$")]]
     reason: list[str | None]
@@ -224,6 +224,7 @@ def measure_group(
             report(f"{name} run {run}, {n_digits} digits")
         for run, own in lines.items():
             key = {"source": source, "group": name, "recipe": recipe, "run": run}
+            key["sha256"] = runs.digest(loaded.weights[run])
             for index, column in enumerate(own.columns):
                 row = {**key, **column.fields}
                 if column.fitted is not None:
@@ -399,55 +400,6 @@ def _unfolded(rows: pd.DataFrame, name: str) -> pd.DataFrame:
     return pd.DataFrame(unfolded)
 
 
-# The ledger's quantifiers, by the share of runs from which on they hold.
-MOSTLY = 2 / 3
-NOT = 1 / 3
-FEWEST_RUNS = 3  # fewer get no word
-
-
-def by_group(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return how many runs of each group have the carry on one line, from rows of `by_run`.
-
-    Returns:
-        For each source, group, recipe and length of sums, the number of `runs` that have a line;
-        of these, the number that are `on_line` and its exact 95% interval as a share, from `low`
-        to `high`; the `word` for it; the `lowest` interchange accuracy, the most `dimensions`, and
-        the lowest and highest late share, `late_low` and `late_high`.
-    """
-    rows = []
-    for key, all_runs in summary.groupby([*KEY[:3], "digits"], sort=False):
-        asked = all_runs[all_runs.on_line.notna()]
-        count = int(asked.on_line.sum())
-        interval = (float("nan"), float("nan"))
-        if len(asked):
-            interval = stats.binomtest(count, len(asked)).proportion_ci(0.95, method="exact")
-        row = {
-            **dict(zip([*KEY[:3], "digits"], key, strict=True)),
-            "runs": len(asked),
-            "on_line": count,
-            "low": interval[0],
-            "high": interval[1],
-            "word": word_for(count, len(asked)),
-            "lowest": asked.lowest.min(),
-            "dimensions": asked.dimensions.max(),
-            "late_low": asked.late.min(),
-            "late_high": asked.late.max(),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def word_for(count: int, n_runs: int) -> str:
-    """Return the ledger's word for a statement about all runs of which `count` show it."""
-    if n_runs < FEWEST_RUNS:
-        return "too few runs"
-    if count == n_runs:
-        return "in all"
-    if count >= MOSTLY * n_runs:
-        return "mostly"
-    return "not" if count <= NOT * n_runs else "mixed"
-
-
 # ---- rows of the ledger
 
 
@@ -455,18 +407,20 @@ def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     """Return the stored rows of the runs of a group that the ledger is about.
 
     Raises:
-        BadInput: A run has no stored line.
+        BadInput: A run has no stored line, or one of other weights than are here.
     """
     loaded = evidence.group(group)
     recipe = loaded.record["recipe"] if evidence.source == "ours" else "paper"
     table = saved()
     rows = table[(table.source == evidence.source) & (table.group == group)]
     rows = rows[(rows.recipe == recipe) & rows.run.isin(loaded.numbers)]
+    present = {run: runs.digest(weights) for run, weights in loaded.weights.items()}
+    rows = rows[rows.sha256 == rows.run.map(present)]
     missing = sorted(set(loaded.numbers) - set(rows.run))
     if missing:
         raise BadInput(
-            f"{group}: no carry line of run {', '.join(map(str, missing))} is stored: "
-            f"run `carry lines --source {evidence.source} {group} --save`."
+            f"{group}: no carry line of run {', '.join(map(str, missing))} is stored, with the "
+            f"weights that are here: run `carry lines --source {evidence.source} {group} --save`."
         )
     return rows
 

@@ -45,7 +45,7 @@ KEY = ["source", "recipe", "run", "epoch"]
 # Parts of the last layer (`typology.who_decides`), and the full adder's variables in their places
 # (`typology.abstraction`).
 PARTS = ["one head", "heads together", "earlier", "final MLP", "digit_sum", "carry_in", "all"]
-REMEDY = "delete it and run `make seeds`"
+REMEDY = "restore it with `git checkout`, or delete it and run `make seeds`"
 
 
 class StoredRuns(BaseModel):

@@ -55,7 +55,7 @@ def test_what_is_saved_is_loaded(two):
     for wrong, message in (
         ({"run": 77}, r"No learning curves of run 77 of .* from ours: expected one of \[0, 3\]"),
         ({"runs": [0, 77]}, "No learning curves of .* runs 77 from ours"),
-        ({"source": "author", "recipe": "paper"}, "recipe='paper' of author"),
+        ({"source": "author", "recipe": "paper"}, "recipe='paper' with the author's runs"),
     ):
         with pytest.raises(BadInput, match=message):
             load_curves(NAME, **wrong)
@@ -126,7 +126,7 @@ def test_curves_of_unequal_runs_are_filled_up(data):
         (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
         (
             lambda: runs.load(NAME, recipe="slow"),
-            "recipe='slow' of ours: expected one of paper, quick",
+            "recipe='slow': expected one of paper, quick",
         ),
         (
             lambda: runs.load(NAME, "author"),

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.groups import GROUPS, Group
 from carry_core.model import ModelConfig
@@ -25,11 +26,13 @@ class Loaded:
 
     def __init__(self):
         self.record = {"recipe": "quick"}
-
-    def models(self):
         broken = hand_made("last")
         broken.unembed.weight.data[3:8] = 0
-        return [(0, hand_made("last")), (3, hand_made("first")), (4, broken)]
+        self.by_number = {0: hand_made("last"), 3: hand_made("first"), 4: broken}
+        self.weights = {run: model.state_dict() for run, model in self.by_number.items()}
+
+    def models(self):
+        return list(self.by_number.items())
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,7 @@ def table_of(**changes):
                 "group": NAME,
                 "recipe": "paper",
                 "run": run,
+                "sha256": f"{run:064x}",
                 "digits": 3,
                 "reads": reads,
                 "reason": None,
@@ -106,16 +110,11 @@ def table_of(**changes):
     return pd.DataFrame(rows).astype({"reason": object})
 
 
-def test_runs_of_a_group_are_counted_and_get_the_ledgers_word():
+def test_the_bars_are_the_criterions_unless_others_are_given():
     table = line_table.decided(table_of(run1={"up": 0.94, "dimensions": 3.0, "late": 0.97}))
     summary = line_table.by_run(table)
     assert summary.on_line.tolist() == [True, False, True]
     assert summary.writers.tolist() == [1, 1, 1]
-    (row,) = line_table.by_group(summary).to_dict("records")
-    assert (row["runs"], row["on_line"], row["word"]) == (3, 2, "mostly")
-    assert (row["low"], row["high"]) == pytest.approx((0.0943, 0.9916), abs=1e-4)
-    assert (row["lowest"], row["dimensions"]) == (0.94, 3)
-    assert (row["late_low"], row["late_high"]) == (0.5, 0.97)
     # At another bar the same runs are judged otherwise.
     assert line_table.decided(table, line=0.9).on_line.all()
     assert not line_table.decided(table, line=0.97).on_line.all()
@@ -125,22 +124,6 @@ def test_runs_of_a_group_are_counted_and_get_the_ledgers_word():
 def test_the_lowest_accuracy_may_be_of_either_direction():
     table = line_table.decided(table_of(run1={"down": 0.3}, run2={"up": 0.2}))
     assert line_table.by_run(table).lowest.tolist() == [0.96, 0.3, 0.2]
-
-
-@pytest.mark.parametrize(
-    ("count", "n_runs", "word"),
-    [(6, 6, "in all"), (4, 6, "mostly"), (3, 6, "mixed"), (2, 6, "not"), (2, 2, "too few runs")],
-)
-def test_the_word_follows_the_share(count, n_runs, word):
-    assert line_table.word_for(count, n_runs) == word
-
-
-def test_a_group_without_a_line_has_no_interval():
-    none = {"reason": "too few", "up": None, "down": None, "shares": None}
-    table = line_table.decided(table_of(run0=none, run1=none, run2=none))
-    (row,) = line_table.by_group(line_table.by_run(table)).to_dict("records")
-    assert (row["runs"], row["word"]) == (0, "too few runs")
-    assert math.isnan(row["low"])
 
 
 def test_near_pairs_and_far_ones_are_weighed_by_their_number():
@@ -196,11 +179,14 @@ class OneGroup(Evidence):
         super().__init__("ours")
 
     def group(self, name):
-        return SimpleNamespace(numbers=[0, 1, 2], record={"recipe": "paper"})
+        weights = {run: {"weight": torch.full((2,), float(run))} for run in (0, 1, 2)}
+        return SimpleNamespace(numbers=[0, 1, 2], record={"recipe": "paper"}, weights=weights)
 
 
 def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
+    digests = {run: runs.digest(p) for run, p in OneGroup().group(NAME).weights.items()}
     table = table_of(run1={"up": 0.94}, run2={"late": 0.96})
+    table["sha256"] = table.run.map(digests)
     monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
     lines = line_table.one_line(OneGroup())
     assert lines.value.tolist() == [0.96, 0.94, 0.96]
@@ -213,8 +199,11 @@ def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
     shows = [line_table.last_attention_writes(row) for row in late.to_dict("records")]
     assert shows == [False, False, True]
 
-    monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table[table.run != 1]))
-    with pytest.raises(BadInput, match=r"no carry line of run 1 is stored: run `carry lines --so"):
+    # Rows of other weights than are here are none.
+    table.loc[table.run == 1, "sha256"] = "0" * 64
+    monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
+    stored = r"no carry line of run 1 is stored, with the weights that are here: run `carry lines "
+    with pytest.raises(BadInput, match=stored):
         line_table.one_line(OneGroup())
 
 
