@@ -16,6 +16,8 @@ export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
+# A hundred short processes would compile both packages anew, and type checks into them.
+unexport PYTHONDONTWRITEBYTECODE
 # Several processes run side by side, one on each core.
 export OMP_NUM_THREADS := 1
 
@@ -24,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick fast lint types unit net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines causes serve lab train rerun cluster progress unlock test quick fast lint types unit cluster-test net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -125,11 +127,14 @@ progress: ## the last line of each training under way or done
 quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
-# Shapes in signatures are not checked, which would double the time; `make unit` checks them.
+# Shapes in signatures are not checked, which would take half as long again; `make unit` checks them.
 fast: $(READY)
 	@$(PY) -m pytest -n 2 --dist worksteal -q -o addopts=-ra -m "not slow"
 
-test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
+# The tests come last: one of them runs mypy, and finds its cache.
+test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit
+	@$(MAKE) --no-print-directory --jobs 2 lint types compare mutation
+	@$(MAKE) --no-print-directory unit
 
 lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
 	@$(PY) -m ruff check
@@ -145,7 +150,11 @@ types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest, with the slow tests
-	@$(PY) -m pytest -n 2 --dist worksteal
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not cluster"
+
+# Jobs wait for each other most of the time, so .ci/run has it beside other targets.
+cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
+	@$(PY) -m pytest -o addopts=-ra -m cluster tests/book/test_jobs.py
 
 net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
 	@$(PY) -m tests.net

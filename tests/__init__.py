@@ -1,0 +1,1 @@
+from tests.helpers import shapes as shapes  # jaxtyping imports no more than `tests`

@@ -21,6 +21,7 @@ from carry_core.interventions import Sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author, cli
 from carry_paper.findings import survey
+from tests.helpers import shapes
 from tests.helpers.chromium import Chromium
 
 torch.set_num_threads(1)
@@ -42,11 +43,16 @@ SLOW_FIXTURES = {"released", "browser"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with a slow fixture is slow; one that waits for a cluster starts before the rest."""
+    """A test with a slow fixture is slow."""
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: "slurm" not in item.name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """The first calls of each function are checked in every test."""
+    shapes.begin_test()
 
 
 @pytest.hookimpl(wrapper=True)

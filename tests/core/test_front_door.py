@@ -22,7 +22,7 @@ from carry_core.files import ROOT
 def test_a_type_checker_sees_a_wrong_call(tmp_path, call, expected):
     """It shares the cache of `make types`, and takes as long as this where there is none yet.
 
-    So its options are those of `make types`: with others, each would drop what the other has cached.
+    So its options are those of `make types`: with others, each would drop the other's cache.
     """
     example = tmp_path / "example.py"
     example.write_text(f"from carry_core import Ablation, load, sample\n\n{call}\n")
