@@ -16,6 +16,8 @@ export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
+# A hundred short processes would compile both packages anew, and type checks into them.
+unexport PYTHONDONTWRITEBYTECODE
 # Several processes run side by side, one on each core.
 export OMP_NUM_THREADS := 1
 
@@ -24,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -128,11 +130,13 @@ progress: ## the last line of each training under way or done
 quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
-# Shapes in signatures are not checked, which would double the time; `make unit` checks them.
 fast: $(READY)
-	@$(PY) -m pytest -n 2 --dist worksteal -q -o addopts=-ra -m "not slow"
+	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow"
 
-test: lint types unit compare mutation ## everything that CI checks: lint, types, unit, compare, mutation
+# The tests come last: one of them runs mypy, and finds its cache.
+test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit
+	@$(MAKE) --no-print-directory --jobs 2 lint types compare mutation
+	@$(MAKE) --no-print-directory unit
 
 lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
 	@$(PY) -m ruff check
@@ -148,7 +152,15 @@ types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest, with the slow tests
-	@$(PY) -m pytest -n 2 --dist worksteal
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not cluster"
+
+# Slow tests are left out: checking takes half as long again as what is checked.
+shapes: $(READY) ## pytest without the slow tests; shapes in signatures are checked while they run
+	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow" --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+
+# Jobs wait for each other most of the time, so .ci/run has it beside other targets.
+cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
+	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
 
 AXE := .venv/node_modules/axe-core/axe.min.js
 $(AXE): | $(READY)
@@ -211,8 +223,8 @@ _build/lens%/.ready: workflow/lens%.lock $(READY)
 LENS_TESTS = tests/core/test_bridges.py tests/training/test_lens.py tests/book/test_tools.py
 # Version 4 has no model of its own to compare with, so it runs fewer tests.
 lens: _build/lens3/.ready _build/lens4/.ready ## the bridge, where TransformerLens 3.9 and 4, nnsight and pyvene are installed: a minute or two; a skip is an error
-	@CARRY_LENS=3 _build/lens3/bin/python -m pytest -q -o addopts=-ra -m lens $(LENS_TESTS)
-	@CARRY_LENS=4 _build/lens4/bin/python -m pytest -q -o addopts=-ra -m "lens and not lens3" $(LENS_TESTS)
+	@CARRY_LENS=3 _build/lens3/bin/python -m pytest -q -m lens $(LENS_TESTS)
+	@CARRY_LENS=4 _build/lens4/bin/python -m pytest -q -m "lens and not lens3" $(LENS_TESTS)
 
 lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
 	@$(PY) -m pip install --quiet uv

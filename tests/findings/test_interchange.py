@@ -245,6 +245,12 @@ def test_of_a_model_that_gets_no_sum_right_nothing_is_explained():
     assert rows.accuracy.isna().all()
 
 
+@pytest.fixture(scope="module")
+def small_map():
+    """The map of a hand-made model, at the answer's own positions."""
+    return sweep(hand_made("last"), PairCounts(20, 20), own=True)
+
+
 def in_order(maps):
     """Return the columns of a record, rows in the order of their cells."""
     columns = maps[interchange_maps.COLUMNS]
@@ -252,7 +258,7 @@ def in_order(maps):
 
 
 @pytest.mark.slow
-def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
+def test_records_are_stored_and_read_back(monkeypatch, tmp_path, small_map):
     class Loaded:
         def models(self):
             return [(3, hand_made("last"))]
@@ -260,11 +266,10 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
     monkeypatch.setattr(interchange_maps.runs, "load", lambda name, source: Loaded())
     monkeypatch.setattr(interchange_maps, "other_runs", lambda source, name: [])
-    cells = sweep(hand_made("last"), PairCounts(20, 20), own=True)
     monkeypatch.setattr(
         interchange_maps,
         "sweep",
-        lambda model, *counts, control=False, **more: cells.assign(right=0.5),
+        lambda model, *counts, control=False, **more: small_map.assign(right=0.5),
     )
     maps = interchange_maps.measure_group("ours", "n2_s0.3_w0.2")
     rows = json.loads(maps[~maps.control][interchange_maps.COLUMNS].to_json(orient="records"))
@@ -282,16 +287,14 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_without_a_group_the_command_takes_every_group_that_has_runs(
-    carry, refused, data, monkeypatch
+    carry, refused, data, monkeypatch, small_map
 ):
     assert "carry train n2_s0.3_w0.2" in refused("interchange", "--source", "ours")
     have = ["n2_s0.3_w0.2", "n1_s0.3_w0.2"]
     monkeypatch.setattr(
         interchange_maps.runs, "find", lambda name, source: {0: None} if name in have else {}
     )
-    cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(
-        control=False, run=0, right=1.0
-    )
+    cells = small_map.assign(control=False, run=0, right=1.0)
     swaps = {}
 
     def maps(source, name, report, pairs):
@@ -306,10 +309,10 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
 
 
 @pytest.mark.slow
-def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch):
+def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypatch, small_map):
     """Maps of fewer pairs, or without a run that is stored, are neither computed nor saved."""
     name = "n2_s0.3_w0.2"
-    cells = sweep(hand_made("last"), PairCounts(20, 20), own=True).assign(control=False, right=1.0)
+    cells = small_map.assign(control=False, right=1.0)
     cells["sha256"] = "a" * 64
     both = pd.concat([cells.assign(run=0), cells.assign(run=3)])
     path = interchange_maps.save("ours", name, both)
@@ -363,7 +366,7 @@ def test_what_moves_the_carry_is_a_mean_over_digits_and_directions(source):
             assert measured == pytest.approx(expected, abs=1e-6), (name, run)
 
 
-TINY = "n2_s0.3_w0.2_dff4_h1_d8"
+TINY = "n2_s0.3_w0.2_dff4_d8"
 
 
 def small_run(path, run, seed):
@@ -375,8 +378,19 @@ def small_run(path, run, seed):
     runs.save_run(path, group, dict(model.named_parameters()), record)
 
 
-def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatch):
-    """A run that was trained again is noticed by its sha256, and it alone is measured."""
+@pytest.mark.slow
+def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatch, small_map):
+    """A run that was trained again is noticed by its sha256, and it alone is measured.
+
+    In place of the swaps, which give an untrained model nothing to tell apart, is a map whose
+    numbers depend on the weights, the pairs and the control.
+    """
+
+    def sweep_of_weights(model, counts, *_, control=False, **__):
+        share = float(model.unembed.weight.abs().mean()) / (counts.at_answer + control)
+        return small_map.assign(accuracy=share, right=0.5)
+
+    monkeypatch.setattr(interchange_maps, "sweep", sweep_of_weights)
     monkeypatch.setattr(interchange_maps, "PAIRS_OF_OTHERS", 10)
     paths = {run: runs.run_path(data / "runs", TINY, "quick", run) for run in (0, 1)}
     for run, path in paths.items():
@@ -394,6 +408,10 @@ def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatc
     assert interchange_maps.load_by_source(TINY) == {}
     renewed = interchange_maps.MapsOfRuns(runs.load(TINY))
     assert renewed.measured == [1]
+    by_run = renewed.load().groupby("run").accuracy
+    before = stored.groupby("run").accuracy
+    assert by_run.first()[0] == before.first()[0]
+    assert by_run.first()[1] != before.first()[1]
     for control in (False, True):
         anew = interchange_maps.measure_group("ours", TINY, pairs=10)
         anew = anew[(anew.control == control) & (anew.run == 1)]
