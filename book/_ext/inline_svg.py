@@ -28,8 +28,9 @@ VARIABLES = {
 }
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
 TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
-PATH = re.compile(r'\bd="[^"]*"')
+PLACE = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
+NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')  # matplotlib writes it with each text
 VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_paper.plots.outcomes marks bars
 MAP = re.compile(
     r'<image ([^>]*?)id="(map|written) (\d+) ([^"]*)"([^>]*)/>'
@@ -83,9 +84,8 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = re.sub(
         r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL
     )
-    svg = PATH.sub(
-        lambda path: LONG.sub(r"\1", " ".join(path[0].split())), re.sub(r">\s+<", "><", svg)
-    )
+    svg = NO_TURN.sub("", re.sub(r">\s+<", "><", svg))
+    svg = PLACE.sub(lambda place: LONG.sub(r"\1", " ".join(place[0].split())), svg)
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = MESH.sub(with_titles, MAP.sub(with_values, svg))
     svg = VALUE.sub(r"<g><title>\1</title>", svg)
