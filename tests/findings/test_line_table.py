@@ -327,7 +327,8 @@ def test_the_command_refuses_bad_input_in_one_line(carry, refused, data, monkeyp
     }
     for arguments, complaint in expected.items():
         assert complaint in refused("lines", "--source", "ours", *arguments)
-    assert "of ours" in refused("lines", "--source", "author", NAME, "--recipe", "quick")
+    refusal = refused("lines", "--source", "author", NAME, "--recipe", "quick")
+    assert "the author's runs, which have none" in refusal
 
     monkeypatch.setattr(
         line_table, "measure_group", lambda *_: pytest.fail("it was computed first")

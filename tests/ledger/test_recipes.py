@@ -17,7 +17,7 @@ from carry_paper.findings import heads, interchange_maps, typology
 from carry_paper.ledger import recipes, registry, seeds
 
 OTHER = "n1_s0.3_w0.2"
-IDS = ("tab1/final_mlp/C@1/accuracy/pos7", "finding/staircase", "beyond/attention")
+IDS = ("tab1/final_mlp/C@1/accuracy/pos7", "finding/staircase", "beyond/final_mlp")
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_the_command_measures_a_run_of_each_recipe_and_saves_it(carry, data):
         assert row.shows is heads.has_staircase(heads.staircase(model))
         # Its own map is measured: no map is stored here, and the other recipe's would be another.
         own_map = typology.who_decides(seeds.carry_swaps(model, 200).assign(run=1))
-        assert values.value[recipe, "beyond/attention"] == pytest.approx(
-            own_map["heads together"][1], abs=1e-5
+        assert values.value[recipe, "beyond/final_mlp"] == pytest.approx(
+            own_map["final MLP"][1], abs=1e-5
         )
         cell = values.loc[(recipe, IDS[0])]
         assert 0 <= cell.value <= 1
@@ -114,7 +114,7 @@ def stored_rows(run=0, recipe="quick", value=0.25, digest="a"):
     return pd.DataFrame(
         [
             {**row, "id": IDS[0], "value": value, "fields": None},
-            {**row, "id": "beyond/attention", "value": value, "fields": fields},
+            {**row, "id": "beyond/final_mlp", "value": value, "fields": fields},
         ]
     ).astype({"fields": object})
 
@@ -133,7 +133,7 @@ def test_rows_of_other_runs_stay_and_those_of_the_same_run_give_way(data):
         ("quick", 1): [0.75],
     }
     assert table.sha256[table.run == 1].tolist() == ["b" * 64]
-    fields = table.fields[table.id == "beyond/attention"].iloc[0]
+    fields = table.fields[table.id == "beyond/final_mlp"].iloc[0]
     assert fields == {"share": 0.5, "rows": [0.1, None], "resolution": None}
     # There are no weights here, and none are needed.
     assert not (data / "runs").exists()
@@ -144,11 +144,11 @@ def test_what_a_rule_decides_is_derived_when_the_table_is_read(data, monkeypatch
     recipes.save(rows)
     assert "shows" not in pd.read_csv(recipes.path_of())
     shows = recipes.saved().set_index(["run", "id"]).shows
-    assert shows[0, "beyond/attention"] is False
-    assert shows[1, "beyond/attention"] is True
+    assert shows[0, "beyond/final_mlp"] is False
+    assert shows[1, "beyond/final_mlp"] is True
     assert shows[0, IDS[0]] is None
 
-    gone = {name: entry for name, entry in registry.ROWS.items() if name != "beyond/attention"}
+    gone = {name: entry for name, entry in registry.ROWS.items() if name != "beyond/final_mlp"}
     monkeypatch.setattr(registry, "ROWS", gone)
     assert set(recipes.saved().shows) == {None}
 
