@@ -108,9 +108,8 @@ def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser)
         "The hundreds digit is one too small: the carry from the tens was not added."
     )
     link = browser.run("document.getElementById('pg-more').href")
-    assert link.endswith(
-        f"playground.html#run={MAIN}/0&sum={a}+{b}&do=%7B%22kind%22:%22Ablation%22,%22mlps%22:%5B{last}%5D%7D"
-    )
+    ablation = f"%7B%22kind%22:%22Ablation%22,%22mlps%22:%5B{last}%5D%7D"
+    assert link.endswith(f"playground.html#run={MAIN}/0&sum={a}+{b}&do={ablation}")
 
 
 @needs_browser
