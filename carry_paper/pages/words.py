@@ -183,6 +183,22 @@ def carry_lines(runs_with_line: pd.DataFrame) -> dict[str, int]:
     return counts
 
 
+def unread_columns(columns: pd.DataFrame) -> str:
+    """Return sentences on the columns of `findings.line_table.left_unread`, of which none is usual.
+
+    Args:
+        columns: The columns, each with its `group`, its `run` and its `lowest` share of swaps.
+    """
+    if not len(columns):
+        return "No column fails in this way."
+    runs_of_columns = columns[["group", "run"]].drop_duplicates().sort_values(["group", "run"])
+    listed = ", ".join(f"run {row.run} of {row.group}" for row in runs_of_columns.itertuples())
+    return (
+        f"Columns that fail in this way: {len(columns)} ({listed}). There a swap of the line"
+        f" succeeds in {columns.lowest.min():.2f} to {columns.lowest.max():.2f} of the pairs."
+    )
+
+
 def counted(values: "pd.Series[Any]") -> str:
     """Return the count of each value, the most frequent first, such as `9 late, 1 shared`."""
     return ", ".join(f"{n} {value}" for value, n in values.value_counts().items())
