@@ -140,9 +140,9 @@ class PageWithoutRuns:
     def words(self, **values: Any) -> None:
         """Store numbers and words for the page's sentences.
 
-        Booleans by run become the words for how many runs, and which (`words.of_runs`).
+        Booleans by run become the words for how many runs, whose, and which (`words.in_words`).
         """
-        glue({name: words.in_words(value) for name, value in values.items()})
+        glue({name: words.in_words(value, name, self.source) for name, value in values.items()})
 
 
 @dataclass
