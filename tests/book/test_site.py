@@ -173,7 +173,7 @@ def test_the_data_of_two_pages_are_what_they_drew():
     stored = read_arrays(ROOT / f"data/results/author/fig03.{groups.MAIN}.npz", "")
     of_author = maps[maps.side.str.startswith("author")]
     for i, carry_class in enumerate(stored["classes"]):
-        cells = of_author[(of_author.left == carry_class) & (of_author.panel == "0:1")]
+        cells = of_author[(of_author.panel == carry_class) & (of_author.left == "0:1")]
         expected = stored["attention"][i, 0, 1].flatten()
         np.testing.assert_allclose(cells.value.astype(float), expected, rtol=1e-5)
 
@@ -284,7 +284,7 @@ FAINT = """(() => {
     return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
   };
   const shapes = [...document.querySelectorAll(".figure-svg svg :is(path, use)")];
-  const own = shapes.filter((x) => !x.closest("defs, clipPath, .cells, .map, .written"));
+  const own = shapes.filter((x) => !x.closest("defs, clipPath, .map, .scale"));
   return own.map(faint).filter((x) => x).slice(0, 3);
 })()"""
 
