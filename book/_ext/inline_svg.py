@@ -1,7 +1,7 @@
 """Put figures that are SVG into their pages, so that they take the theme's ink and ground.
 
 Their ids get a prefix, since a page has several, and the house's colours become CSS variables
-(`_static/page.css`). Parts of a figure that stand beside each other become SVGs within it, which
+(`_static/page.css`). Parts of a figure that stand beside each other become SVGs of their own, which
 are stacked on a phone. Panels, bars and maps have their names and values as attributes, which
 `_static/figures.js` says where one points at them.
 The text that stands for a figure is the `dc:title` that `carry_paper.pages.show` gave it, or
@@ -37,6 +37,7 @@ TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PLACE = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')  # matplotlib writes it with each text
+EMPTY = re.compile(r"<g\b[^>]*/>")
 # As carry_paper.plots.hover names panels, bars, points, bars of colours and maps.
 PANEL = re.compile(r'<g id="panel ([^"]*)">')
 VALUE = re.compile(r'<g id="value ([^"]*)">')
@@ -46,7 +47,9 @@ MAP = re.compile(r'<(image|g) ([^>]*?)id="map (\w*) (\d+);?([^";]*);?([^";]*);?(
 LINK = re.compile(
     r'<a xlink:href="([^"]*)"[^>]*>(.*?)</a>'
 )  # as matplotlib writes the url of a bar
-SIDE = '<g id="side-'  # begins a part of a figure, as carry_paper.plots.sides names it
+SIDE = re.compile(
+    r'<g id="[\w-]*side-'
+)  # begins a part of a figure, as carry_paper.plots.sides names it
 GROUP = re.compile(r"<(/?)g\b[^>]*>")
 SIZE = re.compile(r' width="[^"]*" height="[^"]*" viewBox="0 0 ([\d.]+) ([\d.]+)"')
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
@@ -79,23 +82,29 @@ def group_at(svg: str, start: int) -> str:
     raise ValueError("The SVG ends within a group.")
 
 
-def with_sides(svg: str) -> str:
-    """Return an SVG whose parts are SVGs of their own, which `_static/page.css` may stack."""
-    starts = [place.start() for place in re.finditer(SIDE, svg)]
+def sides_of(svg: str) -> list[str]:
+    """Return an SVG for each part of a figure that stands beside another; or the one SVG.
+
+    The first one has what they share.
+    """
+    groups = [group_at(svg, place.start()) for place in SIDE.finditer(svg)]
     size = SIZE.search(svg)
-    if len(starts) < 2 or size is None:
-        return svg
-    width, height = float(size[1]), float(size[2])
-    share = width / len(starts)
-    for i, group in enumerate([group_at(svg, start) for start in starts]):
-        box = f"{i * share:g} 0 {share:g} {height:g}"
-        place = f'x="{100 * i / len(starts):g}%" width="{100 / len(starts):g}%" height="100%"'
-        side = f'<svg class="side" style="--side: {i}" {place} viewBox="{box}">{group}</svg>'
-        svg = svg.replace(group, side, 1)
-    shape = f"--sides: {len(starts)}; --wide: {width:g} / {height:g}; "
-    shape += f"--narrow: {share:g} / {len(starts) * height:g}"
-    own_size = f' class="sides" style="{shape}" width="{width:g}pt" height="{height:g}pt"'
-    return svg.replace(size[0], own_size, 1)
+    if len(groups) < 2 or size is None:
+        return [svg]
+    width, height = float(size[1]) / len(groups), float(size[2])
+    sides = []
+    for i, group in enumerate(groups):
+        box = f"{i * width:g} 0 {width:g} {height:g}"
+        own_size = f' width="{width:g}pt" height="{height:g}pt" viewBox="{box}"'
+        if i:
+            begin = svg[: svg.index(">") + 1]
+            sides.append(f"{begin.replace(size[0], own_size)}{group}</svg>")
+        else:
+            shared = svg.replace(size[0], own_size)
+            for other in groups[1:]:
+                shared = shared.replace(other, "")
+            sides.append(shared)
+    return sides
 
 
 def inlined(svg: str, prefix: str, alt: str) -> str:
@@ -112,7 +121,7 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
         svg[svg.index("<svg") :],
         flags=re.DOTALL,
     )
-    svg = NO_TURN.sub("", re.sub(r">\s+<", "><", svg))
+    svg = EMPTY.sub("", NO_TURN.sub("", re.sub(r">\s+<", "><", svg)))
     svg = PLACE.sub(lambda place: LONG.sub(r"\1", " ".join(place[0].split())), svg)
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = MAP.sub(with_attributes, svg)
@@ -120,11 +129,15 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = PANEL.sub(r'<g data-panel="\1">', VALUE.sub(r'<g data-value="\1">', svg))
     svg = SCALE.sub(r'<g class="scale \1">', svg)
     svg = LINK.sub(r'<g data-try="\1">\2</g>', svg)
-    svg = with_sides(svg)
     svg = svg.replace('<g id="numeral">', '<g class="numeral">')
     svg = IDS.sub(rf"\1{prefix}-", svg)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
-    return f'<span class="figure-svg" tabindex="0">{svg}</span>'
+    role = f'role="img" aria-label="{escape(alt)}"'
+    sides = sides_of(svg)
+    if len(sides) == 1:
+        svg = svg.replace("<svg ", f"<svg {role} ", 1)
+        return f'<span class="figure-svg" tabindex="0">{svg}</span>'
+    look = f'class="figure-svg sides" style="--sides: {len(sides)}"'
+    return f'<span {look} tabindex="0" {role}>{"".join(sides)}</span>'
 
 
 def inline(app: Sphinx, doctree: nodes.document, docname: str) -> None:

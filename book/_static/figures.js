@@ -105,6 +105,19 @@
 
   // ---- the line below a figure
 
+  /** @type {(picture: Element) => SVGSVGElement} a figure whose sides are SVGs of their own, as one */
+  function whole(picture) {
+    const [first, ...others] = picture.querySelectorAll(":scope > svg");
+    if (!others.length) return first;
+    const svg = first.cloneNode(true);
+    for (const other of others) svg.append(...other.cloneNode(true).childNodes);
+    const { width, height } = first.viewBox.baseVal;
+    const all = width * (1 + others.length);
+    svg.setAttribute("viewBox", `0 0 ${all} ${height}`);
+    svg.setAttribute("width", `${all}pt`);
+    return svg;
+  }
+
   /** @type {(picture: Element, name: string) => HTMLAnchorElement} */
   function download(picture, name) {
     const isFile = picture.tagName === "IMG";
@@ -115,8 +128,7 @@
     link.title = "Download this figure as SVG";
     link.addEventListener("click", () => {
       if (isFile || link.href.startsWith("blob:")) return;
-      const svg = picture.querySelector("svg");
-      const text = new XMLSerializer().serializeToString(svg).replace(/var\(--[\w-]+, ([^)]*)\)/g, "$1");
+      const text = new XMLSerializer().serializeToString(whole(picture)).replace(/var\(--[\w-]+, ([^)]*)\)/g, "$1");
       link.href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     });
     return link;

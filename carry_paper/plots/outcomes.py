@@ -44,6 +44,7 @@ VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page li
 SHORT_NAMES = {AUTHORS: "author’s runs", OURS: "our runs"}
 
 
+Links = Mapping[tuple[str, str], str]
 # The two kinds of digits, as they are called in a frame of `by_carry_in`.
 CARRY_INS = ["carry-in", "no carry-in"]
 
@@ -75,6 +76,7 @@ def carry_bars(
     sides: Mapping[str, pd.DataFrame],
     part: str = "ablation",
     labels: Mapping[str, str] | None = None,
+    links: Links | None = None,
 ) -> Figure:
     """Return a figure of digits with a carry-in, and below of the others, run by run.
 
@@ -83,11 +85,12 @@ def carry_bars(
         part: The column that says what is ablated, a column of the figure for each.
         labels: The parts that are drawn, in their order, and what they are called; all as
             they are if None.
+        links: The links of our bars, by the name of the part in the figure and by run.
     """
     means = {
         side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
-    return _outcome_bars(means, "carry_in", part, 1.0)
+    return _outcome_bars(means, "carry_in", part, 1.0, links or {})
 
 
 def cell_bars(
@@ -104,12 +107,12 @@ def cell_bars(
     for side, cells in sides.items():
         table = labelled(cells, part, labels)
         titled[side] = table.assign(column=table[part] + "\n" + table.position)
-    return _outcome_bars(titled, "carry_class", "column", 0.7)
+    return _outcome_bars(titled, "carry_class", "column", 0.7, {})
 
 
 @style()
 def _outcome_bars(
-    sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float
+    sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float, links: Links
 ) -> Figure:
     """Return a figure with a panel of bars for each `row` and `column`.
 
@@ -131,7 +134,10 @@ def _outcome_bars(
             ax.axhline(y, **PAPER, clip_on=False)
         has_carry_in = _has_carry_in(row, rows[i], panel)
         colours = (CORRECT, TOO_SMALL if has_carry_in else TOO_LARGE, WRONG)
-        _bars(ax, panel, runs, colours, with_names=i == len(rows) - 1)
+        bars_of_runs = _bars(ax, panel, runs, colours, with_names=i == len(rows) - 1)
+        for run, bars in bars_of_runs.get(OURS, {}).items():
+            for bar in bars:
+                bar.set_url(links.get((columns[j], run)))
         if row != "carry_in" and has_carry_in:
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     name_grid(axes, rows, columns, ("bold", "normal"))
@@ -184,8 +190,10 @@ def _bars(
     colours: Sequence[str],
     *,
     with_names: bool,
-) -> None:
+) -> dict[str, dict[str, list[Rectangle]]]:
     """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
+
+    It returns the bars by side and run.
 
     Args:
         ax: The panel.
@@ -214,6 +222,7 @@ def _bars(
     bars.plot.bar(stacked=True, width=0.86, color=list(colours), rot=0, legend=False, ax=ax)
     n_bars = len(bars)
     words = [WORDS[colour] for colour in colours]
+    drawn: dict[str, dict[str, list[Rectangle]]] = {}
     for i, bar in enumerate(cast(list[Rectangle], [*ax.patches])):
         bar.set_label(sides_of_bars[i % n_bars])  # for `plots.drawn`, which names the bars
         share = bar.get_height()
@@ -221,7 +230,9 @@ def _bars(
             side, run = sides_of_bars[i % n_bars], bars.index[i % n_bars]
             name = f"{SHORT_NAMES.get(side, side).removesuffix('s')} {run}"
             bar.set_gid(f"{VALUE}{name}: {words[i // n_bars]} {share:.2f}")
+            drawn.setdefault(side, {}).setdefault(str(run), []).append(bar)
         else:
             bar.remove()
     ax.set(xlim=(-0.6, start - 1.4), ylim=(0, 1), yticks=[0, 0.5, 1], xlabel="")
     ax.tick_params(which="both", length=0, pad=2)
+    return drawn

@@ -161,7 +161,7 @@ def data_of(path: Path) -> tuple[dict[str, list[pd.DataFrame]], str]:
 def test_every_figure_and_table_of_a_page_has_its_data(path):
     frames, text = data_of(path)
     body = text.partition("<article")[2].partition("</article")[0]
-    n_figures = body.count('class="figure-svg"') + len(re.findall(r'<img [^>]*\.svg"', body))
+    n_figures = body.count('class="figure-svg') + len(re.findall(r'<img [^>]*\.svg"', body))
     assert len(frames["figure"]) == n_figures
     assert len(frames["table"]) == len(TABLE.findall(body))
     for frame in [*frames["figure"], *frames["table"]]:

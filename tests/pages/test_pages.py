@@ -88,25 +88,21 @@ def test_sides_that_stand_beside_each_other_are_figures_within_one():
     inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
 
     def draw(figure, side):
-        figure.subplots().plot([0, side])
+        ax = figure.subplots()
+        ax.plot([0, side])
+        ax.tick_params(length=0)  # matplotlib writes an empty group for each mark
 
     html = inlined(style.svg(subfigures({"left": 1, "right": 2}, draw, height=2.0)), "f", "Two.")
-    tags = re.findall(r"<(/?)(svg|g)\b", html)
-    assert [tag for tag in tags if tag[1] == "svg"] == [("", "svg")] * 2 + [
-        ("/", "svg"),
-        ("", "svg"),
-        ("/", "svg"),
-        ("/", "svg"),
-    ]
-    assert tags.count(("", "g")) == tags.count(("/", "g"))
+    left, right = html.split("<svg")[1:]
+    for side, other, x in ((left, right, 0), (right, left, 288)):
+        assert f'viewBox="{x} 0 288 144"' in side
+        assert len(re.findall(r"<g\b", side)) == side.count("</g>")
+        assert other.count("</svg>") == 1
+    assert ">left<" in left
+    assert ">left<" not in right
+    assert ">right<" in right
+    assert ">right<" not in left
     assert html.count('role="img"') == 1
-    assert "--narrow: 288 / 288" in html
-    assert 'viewBox="0 0 288 144"' in html
-    assert 'viewBox="288 0 288 144"' in html
-    left, right = html.split('class="side"')[1:]
-    assert "left" in left
-    assert "right" in right
-    assert "left" not in right
     stacked = subfigures({"above": 1, "below": 2}, draw, height=2.0, stacked=True)
     assert inlined(style.svg(stacked), "f", "Two.").count("<svg") == 1
 
