@@ -39,7 +39,7 @@ class Pill(NamedTuple):
         words: The verdict in words, such as `10 can't tell · ±0.3`.
         row: A row of the ledger that has it.
         meaning: The meaning of the verdict, in a sentence.
-        here: Sentences on these rows: their rule, the runs that differ, what would settle them.
+        on_rows: Sentences on these rows: their rule, the runs that differ, what would settle them.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Pill(NamedTuple):
     words: str
     row: Row
     meaning: str
-    here: list[str]
+    on_rows: list[str]
 
 
 class Why(NamedTuple):
@@ -154,25 +154,25 @@ class Line:
         """Return the verdict of rows that have the same one."""
         row = rows[0]
         of_number, of_finding = row_words.MEANINGS[row.verdict]
-        here = [row_words.rule_here(rows, source)]
+        on_rows = [row_words.rule_here(rows, source)]
         gap = self._difference(rows)
         if gap:
-            here.append(f"{gap[:1].upper()}{gap[1:]}.")
+            on_rows.append(f"{gap[:1].upper()}{gap[1:]}.")
         if row.verdict == CANNOT_TELL:
             words += row_words.half_widths(rows)
             undecided = [row for row in rows if row.settles]
             table = next((row.table for row in undecided if row.table is not None), None)
             if table is not None:
-                here.append(table.words)
+                on_rows.append(table.words)
             if undecided:
-                here.append(f"{row_words.what_settles(undecided)}.")
+                on_rows.append(f"{row_words.what_settles(undecided)}.")
         return Pill(
             id=NOT_IN_AN_ID.sub("-", f"verdict-{source}-{row.id}-{row.verdict}"),
             verdict=row.verdict,
             words=words,
             row=row,
             meaning=of_finding if row.paper is None else of_number,
-            here=[sentence for sentence in here if sentence],
+            on_rows=[sentence for sentence in on_rows if sentence],
         )
 
     def _difference(self, rows: list[Row]) -> str:

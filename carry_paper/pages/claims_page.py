@@ -54,7 +54,7 @@ JUDGED_KINDS = ("numbers", "findings")
 FLOATS = (
     *(f"fig{number:02d}" for number in range(1, 27)),
     *(f"tab{number:02d}" for number in range(1, 6)),
-    *("app_g", "app_h"),
+    "app_h",
 )
 
 

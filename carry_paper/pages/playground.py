@@ -4,6 +4,15 @@ Each `<run>.js` hands the page one object: config, a table of tensors, and their
 deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
 the linear probes of App. I. `runs.js` lists the runs, in the main group with who writes the carry.
 `fig02.js` and `fig05.js` have the histories that these pages slide over.
+
+The page's address says what it shows, so that a link can open it on anything (`address`):
+
+    playground.html#run=n2_s0.3_w0.2/2&sum=352+271&do={"kind":"Ablation","heads":[[1,0]]}&frame=5
+
+`run` is a group and a run's number, `sum` two numbers of at most three digits, and `do` an
+intervention as its `to_json` writes it, or a list of several; without `do` nothing is switched off.
+`frame`, from 1 to 7, is the step of the sum that the page explains. What is left out is as the page
+opens. `playground/state.js` reads and writes the same on the page.
 """
 
 import json
@@ -14,6 +23,7 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -22,9 +32,10 @@ from torch import Tensor
 
 from carry_core import measure, runs, sums
 from carry_core.curves import load_curves
+from carry_core.errors import BadInput
 from carry_core.files import replacing
-from carry_core.groups import MAIN, find
-from carry_core.interventions import Ablation, means
+from carry_core.groups import DIGITS, MAIN, find
+from carry_core.interventions import Ablation, Combined, Intervention, means
 from carry_core.model import Transformer
 from carry_paper.findings import adder, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_map
@@ -47,6 +58,47 @@ POINTS = ("resid_mid", "resid_post")  # of the planes: after the attention, afte
 SHOWN = 100  # sums on each plane
 # A description of each part for the page, and the part's tensors.
 Parts = Iterator[tuple[dict[str, Any], dict[str, Tensor]]]
+
+
+def has_run(group: str, run: int) -> bool:
+    """Return True for a run that the page has; its weights are those that we ship."""
+    return run in CHOSEN.get(group, ())
+
+
+def address(
+    run: str,
+    numbers: tuple[int, int] = FIRST_SUM,
+    intervention: Intervention | Combined | None = None,
+    *,
+    page: str = "../book/playground.html",
+) -> str:
+    """Return a link that opens the page on a run's sum, with an intervention if one is given.
+
+    Args:
+        run: A group and a run's number, such as `n2_s0.3_w0.2/0`.
+        numbers: The two numbers that are added.
+        intervention: What is switched off. A patch needs a source in it.
+        page: The page's path from where the link is; by default from a notebook.
+
+    Raises:
+        BadInput: The page does not have the run, or the model cannot answer the sum.
+    """
+    names = [f"{group}/{number}" for group, chosen in CHOSEN.items() for number in chosen]
+    if run not in names:
+        raise BadInput(
+            f"{run}: the playground does not have this run; expected one such as {names[0]}. "
+            "Ask `has_run` first."
+        )
+    if min(numbers) < 0 or sum(numbers) >= 10**DIGITS:
+        raise BadInput(
+            f"{numbers[0]} + {numbers[1]}: expected two numbers whose sum has at most {DIGITS} "
+            "digits."
+        )
+    link = f"{page}#run={run}&sum={numbers[0]}+{numbers[1]}"
+    if intervention is None:
+        return link
+    compact = json.dumps(json.loads(intervention.to_json()), separators=(",", ":"))
+    return f"{link}&do={quote(compact, safe='/:,')}"
 
 
 def probes(model: Transformer) -> Parts:

@@ -113,16 +113,17 @@ def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[L
         of_line: A claim, or those of all cells of a table.
         rows: Their rows, by source.
     """
+    all_rows = [row for own in rows.values() for row in own]
+    drawn: list[Lane | None]
     if len(of_line) > 1:
-        scale = _scale_of_table([row for own in rows.values() for row in own])
-        drawn = [_of_table(source, own, scale) for source, own in rows.items()]
+        scale_of_table = _scale_of_table(all_rows)
+        drawn = [_of_table(source, own, scale_of_table) for source, own in rows.items()]
     else:
-        scale = _scale(of_line[0], [row for own in rows.values() for row in own])
+        scale = _scale(of_line[0], all_rows)
         drawn = [_of_row(source, row, scale) for source, own in rows.items() for row in own]
-    *upper, last = [lane for lane in drawn if lane is not None] or [None]
-    if last is None:
-        return []
-    return [*(lane._replace(ends=None) for lane in upper), last]
+    present = [lane for lane in drawn if lane is not None]
+    upper, last = present[:-1], present[-1:]
+    return [*(lane._replace(ends=None) for lane in upper), *last]
 
 
 def _of_row(source: str, row: Row, scale: Scale | None) -> Lane | None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from carry_core import groups
 from carry_core.files import ROOT, read_arrays
@@ -21,7 +22,9 @@ SITE = Path(__file__).parents[2] / "_build" / "html"
 PAGES = [
     path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts
 ]
-OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks")]
+REFRESH = 'http-equiv="refresh"'
+MOVED = [path for path in PAGES if REFRESH in path.read_text(encoding="utf-8")]
+OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks") and path not in MOVED]
 
 pytestmark = [
     pytest.mark.slow,
@@ -339,6 +342,17 @@ def test_each_page_is_in_the_sidebar_once():
     sidebar = page.partition('class="bd-links')[2].partition("</nav>")[0]
     linked = [Path(address).stem for address in re.findall(r'href="([^"#]+)"', sidebar)]
     assert sorted(linked) == sorted(path.stem for path in OURS if path.stem != "index")
+
+
+def test_old_addresses_lead_to_pages_that_are_there():
+    redirects = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]["redirects"]
+    assert {*redirects} <= {path.relative_to(SITE).with_suffix("").as_posix() for path in MOVED}
+    for old, new in redirects.items():
+        path = SITE / f"{old}.html"
+        (link,) = {link for link in parsed(path).links if not missing(path, link)}
+        target, _, section = new.partition("#")
+        assert (path.parent / link.partition("#")[0]).resolve() == SITE / f"{target}.html"
+        assert link.partition("#")[2] == section
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")

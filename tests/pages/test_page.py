@@ -62,7 +62,7 @@ def test_a_page_loads_the_runs_of_its_group(page):
 def test_words_are_glued_with_the_provenance_of_the_weights(page, outputs):
     page.words(shows={0: True, 3: False}, share=np.float32(0.123456), text="as it is")
     assert outputs.glued() == {
-        "shows": "1 of 2 runs (0)",
+        "shows": "1 of our 2 runs (0)",
         "share": 0.1235,
         "text": "as it is",
         "provenance": words.provenance(page.runs),
@@ -216,6 +216,37 @@ def test_a_table_is_the_same_in_every_run_and_has_minus_signs(outputs):
 def test_runs_are_counted_and_named(shows, expected):
     assert words.of_runs(shows) == expected
     assert words.in_words(shows) == expected
+
+
+@pytest.mark.parametrize(
+    ("shows", "expected"),
+    [
+        ({}, "–"),
+        ({4: True}, "our only run"),
+        ({4: False}, "none of our runs (there is one)"),
+        ({1: True, 2: True}, "both of our runs"),
+        ({1: False, 2: False}, "neither of our runs"),
+        ({1: True, 2: True, 3: True}, "all 3 of our runs"),
+        ({1: False, 2: False, 3: False}, "none of our 3 runs"),
+        ({0: True, 1: False, 4: True, 5: True}, "3 of our 4 runs (0, 4 and 5)"),
+    ],
+)
+def test_counted_runs_have_an_owner(shows, expected):
+    assert words.of_runs(shows, "our") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "owner"),
+    [
+        ("axis", "ours", "our"),
+        ("axis", "author", "the author’s"),
+        ("author_axis", "ours", "the author’s"),
+        ("axis_author", "ours", "the author’s"),
+        ("axis_ours", "author", "our"),
+    ],
+)
+def test_the_name_of_words_or_the_source_of_a_page_tells_whose_the_runs_are(name, source, owner):
+    assert words.in_words({0: True}, name, source) == f"{owner} only run"
 
 
 def test_both_sides_are_put_into_the_same_words():

@@ -107,3 +107,12 @@ def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text
     assert re.findall('h1"><title>([^<]*)', html) == ["0.75", "1"]
     assert "<g><title>less than 0.1</title><image" in html
     assert f"var(--figure-ink, {style.INK.lower()})" in html
+
+
+def test_lists_of_runs_are_on_hover():
+    in_parts = runpy.run_path(str(ROOT / "book" / "_ext" / "run_lists.py"))["in_parts"]
+    parts = in_parts("in 4 of our 6 runs (0, 1, 3 and 4) and 1 of 6 runs (5), not 2 (0)")
+    assert [part.astext() for part in parts] == [
+        *("in ", "4 of our 6 runs", " and ", "1 of 6 runs", ", not 2 (0)"),
+    ]
+    assert [parts[i]["explanation"] for i in (1, 3)] == ["runs 0, 1, 3 and 4", "run 5"]

@@ -16,6 +16,7 @@ import torch
 
 from carry_core import measure, runs, sums
 from carry_core.curves import load_curves
+from carry_core.errors import BadInput
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
@@ -183,6 +184,40 @@ def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-6000:]
     assert "# pass 8" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        None,
+        Ablation(heads={(1, 0)}),
+        Patch(heads={(1, 0)}, positions=(7, 8), source=SOURCE) | MeanAblation(mlps={1}),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_link_to_the_playground_has_the_run_the_sum_and_the_intervention(part):
+    link = playground.address(f"{MAIN}/2", (1, 22), part)
+    page, _, fragment = link.partition("#")
+    assert page == "../book/playground.html"
+    held = dict(parse_qsl(fragment.replace("+", "%2B"), strict_parsing=True))
+    assert (held["run"], held["sum"]) == (f"{MAIN}/2", "1+22")
+    assert (Ablation.from_json(held["do"]) if "do" in held else None) == part
+    assert not set(fragment) & set(' "<>{}[]')
+
+
+@pytest.mark.parametrize(
+    ("run", "numbers", "message"),
+    [
+        (f"{MAIN}/6", (1, 2), "does not have this run"),
+        (f"{MAIN}/-1", (1, 2), "does not have this run"),
+        ("0", (1, 2), "does not have this run"),
+        (f"{MAIN}/0", (500, 500), "at most 3 digits"),
+        (f"{MAIN}/0", (-1, 2), "at most 3 digits"),
+    ],
+)
+def test_a_link_to_what_the_playground_does_not_have_is_refused(run, numbers, message):
+    with pytest.raises(BadInput, match=message):
+        playground.address(run, numbers)
 
 
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
