@@ -580,9 +580,9 @@ def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
     paths = {run: rows.correlation.tolist() for run, rows in correlations.groupby("run")}
     in_words = [" → ".join(f"{x:.2f}" for x in path) for path in paths.values()]
     return {
-        "path": minus_signs("; ".join(in_words)),
-        "rises": {run: path[-1] > path[0] for run, path in paths.items()},
-        "carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
+        "mlp_path": minus_signs("; ".join(in_words)),
+        "mlp_rises": {run: path[-1] > path[0] for run, path in paths.items()},
+        "mlp_carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
     }
 
 

@@ -319,9 +319,9 @@ def test_a_staircase_that_stood_falls():
 def test_the_path_of_a_correlation_has_minus_signs():
     rows = {"run": [0, 0, 1, 1], "correlation": [-0.1, 0.95, 0.4, 0.2]}
     assert words.final_mlp_paths(pd.DataFrame(rows)) == {
-        "path": "−0.10 → 0.95; 0.40 → 0.20",
-        "rises": {0: True, 1: False},
-        "carries": {0: True, 1: False},
+        "mlp_path": "−0.10 → 0.95; 0.40 → 0.20",
+        "mlp_rises": {0: True, 1: False},
+        "mlp_carries": {0: True, 1: False},
     }
 
 
