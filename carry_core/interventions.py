@@ -8,7 +8,8 @@
         activation patching from the sum 152 + 261
 
 All three name their parts in the same way. `str` prints them, `to_json` stores them, `from_json`
-reads them back, and `hook(model, source, read)` makes them a hook:
+reads them back, and `hook(model, source, read)` makes them a hook. Interventions and their hooks
+can be pickled and copied, so they can be sent to another process. The arguments of `hook` are:
 
     source   For a Patch: two numbers, or two tensors `[batch]` with a sum for each row of the
              batch, or cached activations `{name: tensor}`; its own `source` if None.
@@ -256,11 +257,7 @@ class Intervention:
         for name, indices in targets.items():
             part = Target(name, indices, self.positions)
             replacements[name] = Replacement(part, values[name], model, read)
-
-        def replace_activation(name: str, x: Tensor) -> Tensor:
-            return replacements[name](name, x) if name in replacements else x
-
-        return HookAt(frozenset(replacements), replace_activation)
+        return HookAt(frozenset(replacements), Replacements(replacements))
 
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
@@ -392,14 +389,34 @@ class Combined:
         for part in self.parts:
             needs_source = isinstance(part, Patch) and part.source is None
             hooks.append(part.hook(model, source if needs_source else None, read))
+        return HookAt(frozenset(self.changes(model.config)), HooksInTurn(hooks))
 
-        def replace_activation(name: str, x: Tensor) -> Tensor:
-            changed = x
-            for hook in hooks:
-                changed = hook(name, changed)
-            return changed
 
-        return HookAt(frozenset(self.changes(model.config)), replace_activation)
+# These two are classes, since a function inside a function could be neither pickled nor sent to
+# another process.
+class Replacements:
+    """A hook that calls a hook point's own replacement; it is called at these points only."""
+
+    def __init__(self, by_point: Mapping[str, "Replacement"]) -> None:
+        self.by_point = by_point
+
+    def __call__(self, name: str, x: Tensor) -> Tensor:
+        """Return the activation as it is replaced at this point."""
+        return self.by_point[name](name, x)
+
+
+class HooksInTurn:
+    """A hook that gives the activation to the first of several hooks, its result to the next."""
+
+    def __init__(self, hooks: Sequence[TensorHook]) -> None:
+        self.hooks = hooks
+
+    def __call__(self, name: str, x: Tensor) -> Tensor:
+        """Return what the last hook returns."""
+        changed = x
+        for hook in self.hooks:
+            changed = hook(name, changed)
+        return changed
 
 
 class Target(NamedTuple):

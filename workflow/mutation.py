@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 QUICKEST = ("beyond_74", "fig13_carry_axis_dff512", "fig24_primed_journey")
 # These pages do not look at a final MLP.
-LANGUAGE_MODELS = {"app_g_alpaca", "fig06_llemma", "tab02_language_models"}
+LANGUAGE_MODELS = {"fig06_llemma", "tab02_language_models"}
 COMMITTED_LEDGER = {"claims", "figure_by_figure"}
 LEARNING_CURVES = {"fig02_one_layer_transition", "fig11_learning_dynamics"}
 BEFORE_FINAL_MLP = {"fig05_mlp_evolution", "fig17_pentagon", "fig22_unprimed_journey"}

@@ -102,15 +102,19 @@ class PageWithoutRuns:
         group = None if all_groups else self.judged_group
         show(box.ledger(*claims or self.claims, group=group, page_runs=self.loaded_runs))
 
-    def beside(self, data: Any, part: str = "", group: str | None = None) -> dict[str, Any]:
+    def beside(
+        self, data: Any, part: str = "", group: str | None = None, *, stored_as: str | None = None
+    ) -> dict[str, Any]:
         """Return a figure's data by side: the author's as it is stored, and this.
 
         Args:
             data: A frame, or values by name that become arrays.
             part: A name for the data, if the page stores several of the author's.
             group: The group of the data; the page's if None.
+            stored_as: The beginning of the name of what is stored; the page's name if None.
         """
-        name = f"{self.name}_{part}" if part else self.name
+        page_name = stored_as or self.name
+        name = f"{page_name}_{part}" if part else page_name
         return author_side.beside(name, data, str(self.source), str(group or self.group))
 
     def figure(
@@ -136,9 +140,9 @@ class PageWithoutRuns:
     def words(self, **values: Any) -> None:
         """Store numbers and words for the page's sentences.
 
-        Booleans by run become the words for how many runs, and which (`words.of_runs`).
+        Booleans by run become the words for how many runs, whose, and which (`words.in_words`).
         """
-        glue({name: words.in_words(value) for name, value in values.items()})
+        glue({name: words.in_words(value, name, self.source) for name, value in values.items()})
 
 
 @dataclass

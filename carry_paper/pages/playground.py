@@ -40,7 +40,7 @@ from carry_core.groups import DIGITS, MAIN, find
 from carry_core.interventions import Ablation, Combined, Intervention, means
 from carry_core.model import HookAt, Point, Transformer
 from carry_paper.findings import adder, carry_line, dynamics, geometry, line_table
-from carry_paper.plots.attention import attention_map
+from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
@@ -423,13 +423,14 @@ def still(path: Path) -> Path:
         logits = model(tokens, Ablation(**ablated).hook(model), config.layout.answer)
         return "".join(map(str, logits[0].argmax(-1).tolist()))
 
-    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
     panels = figure.subplots(1, config.layers * config.heads)
     for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
         attention_map(ax, pattern[layer, head], symbols, symbols)
         ax.set(
             title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal"
         )
+    attention_bar(figure, panels)
     title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
     figure.suptitle(title)
     with replacing(path) as temporary:

@@ -77,7 +77,7 @@ def measured_anew(numbers: Sequence[int]) -> str:
     names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(map(str, numbers))}"
     return (
         f" The swaps of {names} were measured for this page, on {PAIRS_OF_OTHERS:,} pairs of sums:"
-        " those stored are of other weights."
+        " the stored swaps are of other weights."
     )
 
 
@@ -90,9 +90,9 @@ def tested_epochs(history: runs.History) -> str:
         return ""
     last = tested[np.argmax(gaps > 1) - 1]
     return (
-        f" The learning curves have every epoch up to {last}, then one in {largest} or more, after"
-        " which all runs were tested: what is said to happen at a later epoch may have happened up"
-        f" to {largest - 1} epochs before, and a best value is the best of these epochs."
+        f" All runs were tested at every epoch up to {last}, and then at most {largest} epochs"
+        " apart. What the page says of a later epoch may have happened up to"
+        f" {largest - 1} epochs earlier, and a best value is the best of the tested epochs."
     )
 
 
@@ -105,22 +105,43 @@ def difference_from_main(name: str) -> str:
 
 # ---- numbers and runs
 
+OWNERS = {"ours": "our", "author": "the author’s"}
 
-def of_runs(shows: Mapping[Any, bool] | pd.Series) -> str:
+
+def of_runs(shows: Mapping[Any, bool] | pd.Series, whose: str = "") -> str:
     """Return the number and the list of runs that show something, in words.
 
-    Examples are `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` and `none of 6 runs`.
+    Examples are `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` and `none of 6 runs`; with
+    an owner, `4 of our 6 runs (0, 1, 3 and 4)`, `all 6 of our runs` and `none of our 6 runs`.
+
+    Args:
+        shows: True for a run that shows it, by the run's number.
+        whose: The owner of the runs, one of `OWNERS`; "" leaves it out.
     """
     n_runs = len(shows)
+    if not n_runs:
+        return MISSING
     showing = [str(run) for run, shows_it in dict(shows).items() if shows_it]
     if len(showing) == n_runs:
-        few = {0: MISSING, 1: "the only run", 2: "both runs"}
-        return few.get(n_runs, f"all {n_runs} runs")
+        return _all_of(n_runs, whose)
+    runs_of_owner = f"{whose} {n_runs} runs" if whose else f"{n_runs} runs"
+    if not showing and n_runs == 1:
+        return f"none of {whose} runs (there is one)" if whose else "no run"
+    if not showing and n_runs == 2 and whose:
+        return f"neither of {whose} runs"
     if not showing:
-        return f"none of {n_runs} runs" if n_runs > 1 else "no run"
+        return f"none of {runs_of_owner}"
     *earlier, last = showing
     listed = f"{', '.join(earlier)} and {last}" if earlier else last
-    return f"{len(showing)} of {n_runs} runs ({listed})"
+    return f"{len(showing)} of {runs_of_owner} ({listed})"
+
+
+def _all_of(n_runs: int, whose: str) -> str:
+    """Return the words for all runs of an owner, such as `both of our runs`."""
+    if n_runs == 1:
+        return f"{whose or 'the'} only run"
+    count = "both" if n_runs == 2 else f"all {n_runs}"
+    return f"{count} of {whose} runs" if whose else f"{count} runs"
 
 
 def n_of_runs(shows: "pd.Series[bool]") -> str:
@@ -162,14 +183,43 @@ def carry_lines(runs_with_line: pd.DataFrame) -> dict[str, int]:
     return counts
 
 
+def unread_columns(columns: pd.DataFrame) -> str:
+    """Return sentences on the columns of `findings.line_table.left_unread`, of which none is usual.
+
+    Args:
+        columns: The columns, each with its `group`, its `run` and its `lowest` share of swaps.
+    """
+    if not len(columns):
+        return "No column fails in this way."
+    runs_of_columns = columns[["group", "run"]].drop_duplicates().sort_values(["group", "run"])
+    listed = ", ".join(f"run {row.run} of {row.group}" for row in runs_of_columns.itertuples())
+    return (
+        f"Columns that fail in this way: {len(columns)} ({listed}). There a swap of the line"
+        f" succeeds in {columns.lowest.min():.2f} to {columns.lowest.max():.2f} of the pairs."
+    )
+
+
 def counted(values: "pd.Series[Any]") -> str:
     """Return the count of each value, the most frequent first, such as `9 late, 1 shared`."""
     return ", ".join(f"{n} {value}" for value, n in values.value_counts().items())
 
 
-def in_words(value: Any) -> Any:
-    """Return the words for a value: `of_runs` for booleans by run, else the value itself."""
-    return of_runs(value) if isinstance(value, Mapping | pd.Series) else value
+def in_words(value: Any, name: str = "", source: str | None = None) -> Any:
+    """Return the words for a value: `of_runs` for booleans by run, else the value itself.
+
+    Args:
+        value: The value.
+        name: The name under which a page glues it. It tells whose the runs are if it begins with
+            `author_`, or ends in `_author` or `_ours`.
+        source: Else they are of this source, `ours` or `author`; of None, no owner is named.
+    """
+    if not isinstance(value, Mapping | pd.Series):
+        return value
+    if name.startswith("author_") or name.endswith("_author"):
+        source = "author"
+    elif name.endswith("_ours"):
+        source = "ours"
+    return of_runs(value, OWNERS[source] if source else "")
 
 
 def spans(**values: Any) -> dict[str, Any]:
@@ -530,9 +580,9 @@ def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
     paths = {run: rows.correlation.tolist() for run, rows in correlations.groupby("run")}
     in_words = [" → ".join(f"{x:.2f}" for x in path) for path in paths.values()]
     return {
-        "path": minus_signs("; ".join(in_words)),
-        "rises": {run: path[-1] > path[0] for run, path in paths.items()},
-        "carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
+        "mlp_path": minus_signs("; ".join(in_words)),
+        "mlp_rises": {run: path[-1] > path[0] for run, path in paths.items()},
+        "mlp_carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
     }
 
 
@@ -637,8 +687,8 @@ def small_model(record: Mapping[str, Any]) -> str:
         )
     minutes = max(1, round(record["seconds"] / 60))
     sentences.append(
-        f"The one of this page has width {last['width']} ({last['parameters']:,} parameters)"
+        f"This page's model has width {last['width']} ({last['parameters']:,} parameters)"
         f" and reached {last['accuracy']:.3f} on other sums after {record['steps']:,} steps,"
-        f" {minutes} minutes on a {record['device']}."
+        f" which took {minutes} minutes on a {record['device']}."
     )
     return " ".join(sentences)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from carry_core import groups
 from carry_core.files import ROOT, read_arrays
@@ -21,7 +22,9 @@ SITE = Path(__file__).parents[2] / "_build" / "html"
 PAGES = [
     path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts
 ]
-OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks")]
+REFRESH = 'http-equiv="refresh"'
+MOVED = [path for path in PAGES if REFRESH in path.read_text(encoding="utf-8")]
+OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks") and path not in MOVED]
 
 pytestmark = [
     pytest.mark.slow,
@@ -158,7 +161,7 @@ def data_of(path: Path) -> tuple[dict[str, list[pd.DataFrame]], str]:
 def test_every_figure_and_table_of_a_page_has_its_data(path):
     frames, text = data_of(path)
     body = text.partition("<article")[2].partition("</article")[0]
-    n_figures = body.count('class="figure-svg"') + len(re.findall(r'<img [^>]*\.svg"', body))
+    n_figures = body.count('class="figure-svg') + len(re.findall(r'<img [^>]*\.svg"', body))
     assert len(frames["figure"]) == n_figures
     assert len(frames["table"]) == len(TABLE.findall(body))
     for frame in [*frames["figure"], *frames["table"]]:
@@ -173,7 +176,7 @@ def test_the_data_of_two_pages_are_what_they_drew():
     stored = read_arrays(ROOT / f"data/results/author/fig03.{groups.MAIN}.npz", "")
     of_author = maps[maps.side.str.startswith("author")]
     for i, carry_class in enumerate(stored["classes"]):
-        cells = of_author[(of_author.left == carry_class) & (of_author.panel == "0:1")]
+        cells = of_author[(of_author.panel == carry_class) & (of_author.left == "0:1")]
         expected = stored["attention"][i, 0, 1].flatten()
         np.testing.assert_allclose(cells.value.astype(float), expected, rtol=1e-5)
 
@@ -284,7 +287,7 @@ FAINT = """(() => {
     return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
   };
   const shapes = [...document.querySelectorAll(".figure-svg svg :is(path, use)")];
-  const own = shapes.filter((x) => !x.closest("defs, clipPath, .cells, .map, .written"));
+  const own = shapes.filter((x) => !x.closest("defs, clipPath, .map, .scale"));
   return own.map(faint).filter((x) => x).slice(0, 3);
 })()"""
 
@@ -337,6 +340,17 @@ def test_each_page_is_in_the_sidebar_once():
     sidebar = page.partition('class="bd-links')[2].partition("</nav>")[0]
     linked = [Path(address).stem for address in re.findall(r'href="([^"#]+)"', sidebar)]
     assert sorted(linked) == sorted(path.stem for path in OURS if path.stem != "index")
+
+
+def test_old_addresses_lead_to_pages_that_are_there():
+    redirects = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]["redirects"]
+    assert {*redirects} <= {path.relative_to(SITE).with_suffix("").as_posix() for path in MOVED}
+    for old, new in redirects.items():
+        path = SITE / f"{old}.html"
+        (link,) = {link for link in parsed(path).links if not missing(path, link)}
+        target, _, section = new.partition("#")
+        assert (path.parent / link.partition("#")[0]).resolve() == SITE / f"{target}.html"
+        assert link.partition("#")[2] == section
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")

@@ -325,6 +325,34 @@ def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions)
                 small(tokens, wrapped, model_read)
 
 
+COPIES = {"copied": copy.deepcopy, "pickled": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("read", [None, [6, 5]])
+def test_interventions_and_their_hooks_can_be_copied_and_sent_to_a_process(small, way, read):
+    """`multiprocessing` pickles what it sends."""
+    copied = COPIES[way]
+    tokens, source = tokens_of(SMALL), drawn(SMALL, 7)
+    _, cache = small.run_with_cache(sums.encode(*source, LAYOUT))
+    some = {"heads": {(1, 0)}, "neurons": {(1, 2)}, "names": {"embed"}, "positions": (5, 2)}
+    patch = Patch(k={(0, 1)}, patterns={(1, 1)})
+    own_source = Patch(mlps={1}, resid={0}, source=(2, 6))
+    interventions = [Ablation(**some), MeanAblation(**some), Patch(**some), patch, own_source]
+    interventions.append(Ablation(**some) | patch | own_source | MeanAblation(v={(1, 1)}))
+    for intervention in interventions:
+        assert copied(intervention) == intervention
+        hooks = [intervention.hook(small, source, read)]
+        if isinstance(intervention, Patch):
+            hooks.append(intervention.hook(small, cache, read))
+        for hook in hooks:
+            model, hook_again = copied((small, hook))
+            logits = small(tokens, hook, read)
+            assert torch.equal(model(tokens, hook_again, read), logits), intervention
+            assert hook_again.points == hook.points
+        assert not torch.equal(logits, small(tokens, read=read)), intervention
+
+
 def test_a_hook_that_is_called_by_hand_with_other_positions_is_refused(small):
     _, cache = small.run_with_cache(tokens_of(SMALL))
     for hook_read, kind in (([5], Ablation), (None, Patch)):
