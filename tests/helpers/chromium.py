@@ -111,7 +111,11 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """Press a key, by its name, on what has the focus."""
-        text = {"text": " "} if key == " " else {"text": "\r"} if key == "Enter" else {}
+        text: dict[str, Any] = {"text": " "} if key == " " else {}
+        if key == "Enter":
+            text = {"text": "\r"}
+        if key == "Escape":
+            text = {"windowsVirtualKeyCode": 27}  # without it no dialog is closed
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
