@@ -1,7 +1,9 @@
 """Put figures that are SVG into their pages, so that they take the theme's ink and ground.
 
 Their ids get a prefix, since a page has several, and the house's colours become CSS variables
-(`_static/page.css`). Bars and the cells of heat maps say their values where one points at them.
+(`_static/page.css`). Parts of a figure that stand beside each other become SVGs of their own, which
+are stacked on a phone. Panels, bars and maps have their names and values as attributes, which
+`_static/figures.js` says where one points at them.
 The text that stands for a figure is the `dc:title` that `carry_paper.pages.show` gave it, or
 else the page's.
 """
@@ -22,8 +24,12 @@ VARIABLES = {
     "#6b7280": "faint",
     "#ffffff": "ground",
     "white": "ground",
-    "#2b4570": "right",
+    "#17806a": "correct",
+    "#d2600a": "too-large",
+    "#7d6bb8": "too-small",
     "#8c94a2": "wrong",
+    "#fdfdfd": "on-dark",
+    "#21252f": "on-light",
     "#7a1f5c": "test",
 }
 COLOUR = re.compile(r"(?<=: )(" + "|".join(VARIABLES) + r")\b", re.IGNORECASE)
@@ -31,46 +37,74 @@ TITLE = re.compile(r"<dc:title>(.+?)</dc:title>", re.DOTALL)
 PLACE = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')  # matplotlib writes it with each text
-VALUE = re.compile(r'<g id="value ([^"]*)">')  # as carry_paper.plots.outcomes marks bars
-MAP = re.compile(
-    r'<image ([^>]*?)id="(map|written) (\d+) ([^"]*)"([^>]*)/>'
-)  # as carry_paper.plots.style.svg marks maps
-# and those with a path for each cell
-MESH = re.compile(r'<g id="(map|written) \d+ ([^"]*)">(.*?)</g>')
+EMPTY = re.compile(r"<g\b[^>]*/>")
+# As carry_paper.plots.hover names panels, bars, points, bars of colours and maps.
+PANEL = re.compile(r'<g id="panel ([^"]*)">')
+VALUE = re.compile(r'<g id="value ([^"]*)">')
+DOTS = re.compile(r'<g id="dots ([^"]*)">(.*?)</g>(?=</g>)')
+SCALE = re.compile(r'<g id="scale (\w+)">')
+MAP = re.compile(r'<(image|g) ([^>]*?)id="map (\w*) (\d+);?([^";]*);?([^";]*);?([^"]*)"')
+LINK = re.compile(
+    r'<a xlink:href="([^"]*)"[^>]*>(.*?)</a>'
+)  # as matplotlib writes the url of a bar
+SIDE = re.compile(
+    r'<g id="[\w-]*side-'
+)  # begins a part of a figure, as carry_paper.plots.sides names it
+GROUP = re.compile(r"<(/?)g\b[^>]*>")
+SIZE = re.compile(r' width="[^"]*" height="[^"]*" viewBox="0 0 ([\d.]+) ([\d.]+)"')
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 
-def with_values(found: re.Match[str]) -> str:
-    """Return a heat map with titles: the values of cells with a tenth of the largest or more."""
-    before, kind, columns, values, after = found.groups()
-    image = f'<image class="{kind}" {before}{after}/>'
-    if not values:  # too many to say
-        return image
-    sizes = dict(re.findall(r'\b(x|y|width|height)="([-\d.]+)"', before + after))
-    x, y, width, height = (float(sizes[name]) for name in ("x", "y", "width", "height"))
-    n, cells = int(columns), [float(value) for value in values.split()]
-    least = max(value for value in cells if value == value) / 10  # some may be NaN
-    # of the cells with a value: each is as wide and high as a stroke is long and wide
-    places: dict[str, str] = {}
-    for i, value in enumerate(cells):
-        if value >= least:
-            places[f"{value:.2g}"] = places.get(f"{value:.2g}", "") + f"M{i % n} {i // n}h1"
-    strokes = [f'<path d="{path}"><title>{value}</title></path>' for value, path in places.items()]
-    w, h = width / n, height * n / len(cells)
-    # the image is turned upside down
-    scale = f"translate({x:.2f} {h / 2 - y:.2f}) scale({w:.3f} {h:.3f})"
-    cell_values = f'<g class="cells" transform="{scale}">{"".join(strokes)}</g>'
-    return f"<g><title>less than {least:.2g}</title>{image}{cell_values}</g>"
+def with_attributes(found: re.Match[str]) -> str:
+    """Return the begin of a heat map that has its names and values as attributes."""
+    tag, before, colours, columns, rows, names, values = found.groups()
+    attributes = f'class="map {colours}" data-columns="{columns}"'
+    if values:  # else there are too many to say
+        attributes += f' data-rows="{rows}" data-names="{names}" data-values="{values}"'
+    return f"<{tag} {before}{attributes}"
 
 
-def with_titles(found: re.Match[str]) -> str:
-    """A mesh of cells, each of which has its value as its title."""
-    kind, values, paths = found.groups()
-    titles = iter(values.split())
-    titled = (
-        re.sub("/>", lambda _: f"><title>{next(titles)}</title></path>", paths) if values else paths
-    )
-    return f'<g class="{kind}">{titled}</g>'
+def with_names(found: re.Match[str]) -> str:
+    """Return points that have their names as attributes."""
+    names, points = found.groups()
+    left = iter(names.split("|"))
+    named = re.sub("<use ", lambda _: f'<use data-value="{next(left, "")}" ', points)
+    return f"<g>{named}</g>"
+
+
+def group_at(svg: str, start: int) -> str:
+    """Return the group that begins at a place of an SVG."""
+    depth = 0
+    for tag in GROUP.finditer(svg, start):
+        depth += -1 if tag[1] else 1
+        if depth == 0:
+            return svg[start : tag.end()]
+    raise ValueError("The SVG ends within a group.")
+
+
+def sides_of(svg: str) -> list[str]:
+    """Return an SVG for each part of a figure that stands beside another; or the one SVG.
+
+    The first one has what they share.
+    """
+    groups = [group_at(svg, place.start()) for place in SIDE.finditer(svg)]
+    size = SIZE.search(svg)
+    if len(groups) < 2 or size is None:
+        return [svg]
+    width, height = float(size[1]) / len(groups), float(size[2])
+    sides = []
+    for i, group in enumerate(groups):
+        box = f"{i * width:g} 0 {width:g} {height:g}"
+        own_size = f' width="{width:g}pt" height="{height:g}pt" viewBox="{box}"'
+        if i:
+            begin = svg[: svg.index(">") + 1]
+            sides.append(f"{begin.replace(size[0], own_size)}{group}</svg>")
+        else:
+            shared = svg.replace(size[0], own_size)
+            for other in groups[1:]:
+                shared = shared.replace(other, "")
+            sides.append(shared)
+    return sides
 
 
 def inlined(svg: str, prefix: str, alt: str) -> str:
@@ -82,17 +116,28 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
         alt: what stands for it.
     """
     svg = re.sub(
-        r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL
+        r"<metadata>.*?</metadata>|<title>.*?</title>|<!--.*?-->",
+        "",
+        svg[svg.index("<svg") :],
+        flags=re.DOTALL,
     )
-    svg = NO_TURN.sub("", re.sub(r">\s+<", "><", svg))
+    svg = EMPTY.sub("", NO_TURN.sub("", re.sub(r">\s+<", "><", svg)))
     svg = PLACE.sub(lambda place: LONG.sub(r"\1", " ".join(place[0].split())), svg)
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
-    svg = MESH.sub(with_titles, MAP.sub(with_values, svg))
-    svg = VALUE.sub(r"<g><title>\1</title>", svg)
+    svg = MAP.sub(with_attributes, svg)
+    svg = DOTS.sub(with_names, svg)
+    svg = PANEL.sub(r'<g data-panel="\1">', VALUE.sub(r'<g data-value="\1">', svg))
+    svg = SCALE.sub(r'<g class="scale \1">', svg)
+    svg = LINK.sub(r'<g data-try="\1">\2</g>', svg)
     svg = svg.replace('<g id="numeral">', '<g class="numeral">')
     svg = IDS.sub(rf"\1{prefix}-", svg)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
-    return f'<span class="figure-svg" tabindex="0">{svg}</span>'
+    role = f'role="img" aria-label="{escape(alt)}"'
+    sides = sides_of(svg)
+    if len(sides) == 1:
+        svg = svg.replace("<svg ", f"<svg {role} ", 1)
+        return f'<span class="figure-svg" tabindex="0">{svg}</span>'
+    look = f'class="figure-svg sides" style="--sides: {len(sides)}"'
+    return f'<span {look} tabindex="0" {role}>{"".join(sides)}</span>'
 
 
 def inline(app: Sphinx, doctree: nodes.document, docname: str) -> None:

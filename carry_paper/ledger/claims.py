@@ -32,7 +32,7 @@ CLASSES = {carries.paper_name(p).replace(".", "").replace(" ", "_"): p for p in 
 KINDS = {"accuracy": "accuracy", "corrected": "corrected accuracy"}
 # The end of the id of a table's cell.
 CELL = re.compile(rf"/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/pos[0-9]+$")
-FLOATS = {"fig": "Figure", "tab": "Table", "app": "Appendix"}
+FLOATS = {"fig": "Figure", "tab": "Table"}
 # Why a row that is not reproduced is not.
 CAUSES = {
     "seeds": "runs are of several kinds, by their seeds alone",
@@ -210,11 +210,11 @@ class Claim:
     @property
     def page(self) -> str:
         """Return the name of the page that shows the claim, such as `Table 1`."""
-        match = re.match(r"(fig|tab|app)_?0?(\d+|[a-z])_", self.notebook)
+        match = re.match(r"(fig|tab)0?(\d+)_", self.notebook)
         if match is None:
             return self.notebook.capitalize().replace("_", " ")
         kind, number = match.groups()
-        return f"{FLOATS[kind]} {number.upper()}"
+        return f"{FLOATS[kind]} {number}"
 
 
 class Claims(RootModel[list[Claim]]):

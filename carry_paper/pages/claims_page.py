@@ -50,11 +50,10 @@ REASONS = {
 # Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
 KINDS = ("numbers", "findings", "rows that can hardly fail", "beyond the paper")
 JUDGED_KINDS = ("numbers", "findings")
-# The beginnings of the names of the pages that rebuild a figure, a table, or an appendix.
+# The beginnings of the names of the pages that rebuild a figure or a table.
 FLOATS = (
     *(f"fig{number:02d}" for number in range(1, 27)),
     *(f"tab{number:02d}" for number in range(1, 6)),
-    "app_h",
 )
 
 

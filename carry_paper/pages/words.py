@@ -77,7 +77,7 @@ def measured_anew(numbers: Sequence[int]) -> str:
     names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(map(str, numbers))}"
     return (
         f" The swaps of {names} were measured for this page, on {PAIRS_OF_OTHERS:,} pairs of sums:"
-        " those stored are of other weights."
+        " the stored swaps are of other weights."
     )
 
 
@@ -90,9 +90,9 @@ def tested_epochs(history: runs.History) -> str:
         return ""
     last = tested[np.argmax(gaps > 1) - 1]
     return (
-        f" The learning curves have every epoch up to {last}, then one in {largest} or more, after"
-        " which all runs were tested: what is said to happen at a later epoch may have happened up"
-        f" to {largest - 1} epochs before, and a best value is the best of these epochs."
+        f" All runs were tested at every epoch up to {last}, and then at most {largest} epochs"
+        " apart. What the page says of a later epoch may have happened up to"
+        f" {largest - 1} epochs earlier, and a best value is the best of the tested epochs."
     )
 
 
@@ -580,9 +580,9 @@ def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
     paths = {run: rows.correlation.tolist() for run, rows in correlations.groupby("run")}
     in_words = [" → ".join(f"{x:.2f}" for x in path) for path in paths.values()]
     return {
-        "path": minus_signs("; ".join(in_words)),
-        "rises": {run: path[-1] > path[0] for run, path in paths.items()},
-        "carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
+        "mlp_path": minus_signs("; ".join(in_words)),
+        "mlp_rises": {run: path[-1] > path[0] for run, path in paths.items()},
+        "mlp_carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
     }
 
 
@@ -687,8 +687,8 @@ def small_model(record: Mapping[str, Any]) -> str:
         )
     minutes = max(1, round(record["seconds"] / 60))
     sentences.append(
-        f"The one of this page has width {last['width']} ({last['parameters']:,} parameters)"
+        f"This page's model has width {last['width']} ({last['parameters']:,} parameters)"
         f" and reached {last['accuracy']:.3f} on other sums after {record['steps']:,} steps,"
-        f" {minutes} minutes on a {record['device']}."
+        f" which took {minutes} minutes on a {record['device']}."
     )
     return " ".join(sentences)

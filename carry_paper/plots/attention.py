@@ -1,32 +1,56 @@
 """Heat maps of attention and of swaps, and shares of attention (Fig. 2, 3, 9, 15, 18, 21, 23)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from carry_core.sums import Layout
+from carry_paper.plots.hover import name_cells
 from carry_paper.plots.sides import Arrays, subfigures
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, name_grid
-
-ATTENTION = LinearSegmentedColormap.from_list(
-    "attention", ["#FFFFFF", "#FBD7B5", "#EB7A77", "#92267A", "#1B0C2E"]
+from carry_paper.plots.style import (
+    ACCURACY,
+    ATTENTION,
+    CLASS_COLOURS,
+    FAINT,
+    INK,
+    colour_bar,
+    name_grid,
 )
-SYMBOLS = ListedColormap(["#FEFEFE", "#A9B4C2", "#2B4570"])  # of a carry class: 0, 1, 2
+
+SYMBOLS = ListedColormap(["#FEFEFE", "#B5BAC4", "#4A5160"])  # of a carry class: 0, 1, 2
+PLACES = ("thousands", "hundreds", "tens", "units")
+MOST_MARKED = 10  # tokens: of a longer sum, only the numbers are named on the axes
 Marks = Sequence[str] | Mapping[float, str]  # in order, or by place
 
 
-def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) -> None:
-    """Draw a heat map of attention, with marks at its rows and columns."""
-    ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+def attention_map(
+    ax: Axes,
+    pattern: NDArray[Any],
+    queries: Marks,
+    keys: Marks,
+    tokens: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> None:
+    """Draw a heat map of attention.
+
+    Args:
+        ax: The panel.
+        pattern: The attention `[query, key]`.
+        queries: The marks at its rows.
+        keys: The marks at its columns.
+        tokens: The names of its queries and keys, for readers who point at a cell.
+    """
+    image = ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+    if tokens is not None:
+        name_cells(image, *tokens)
     for axis, marks in ((ax.xaxis, keys), (ax.yaxis, queries)):
         places = marks if isinstance(marks, Mapping) else dict(enumerate(marks))
         axis.set_ticks([*places], [*places.values()])
@@ -34,43 +58,91 @@ def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) 
     ax.spines[:].set_visible(True)
 
 
-def class_grid(figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[int, str]) -> None:
-    """Draw carry classes (rows) by heads (columns) (Fig. 3, 15).
+def attention_grid(
+    figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[int, str] | None = None
+) -> None:
+    """Draw heads (rows) by carry classes (columns) (Fig. 3, 15, 18).
 
-    For the last layer, only the rows of the `answer` are drawn; it has their marks by position.
+    For the last layer, only the answer's rows are drawn, below the same columns.
+
+    Args:
+        figure: The place for the maps.
+        side: The `attention` `[class, layer, head, query, key]`, the names of the `classes` and
+            the number of the `decision_head`.
+        layout: The layout of the sums.
+        answer: The rows of the last layer by position, with their marks; those that predict the
+            digits of the answer, if None.
     """
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
-    tokens = layout.tick_labels()
-    axes = figure.subplots(n_classes, n_layers * n_heads, squeeze=False)
-    for (i, column), ax in np.ndenumerate(axes):
-        layer, head = divmod(column, n_heads)
-        rows = answer if layer == n_layers - 1 else dict(enumerate(tokens))
-        pattern = side["attention"][i, layer, head][list(rows)]
-        attention_map(
-            ax, pattern, [*rows.values()] if head == 0 else [], tokens if i == n_classes - 1 else []
-        )
-    name_grid(axes, side["classes"], _heads(side))
-
-
-def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Draw heads (rows) by carry classes (columns) (Fig. 18, 21, 23, 25).
-
-    For the last layer, only the answer's rows are drawn.
-    """
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]  # [class, layer, head, query, key]
-    starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
-    middles = {start + (layout.width - 1) / 2: name for name, start in starts.items()}
-    tall = [layout.length] * (n_layers - 1) * n_heads + [layout.width] * n_heads
-    axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False, height_ratios=tall)
+    n_classes, n_layers, n_heads = side["attention"].shape[:3]
+    names = token_names(layout)
+    if answer is None:
+        pairs = zip(layout.answer, layout.position_names, strict=True)
+        answer = {position: name.removeprefix("pos") for position, name in pairs}
+    marks = tokens_or_numbers(layout)
+    heights = [layout.length] * (n_layers - 1) * n_heads + [len(answer)] * n_heads
+    axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False, height_ratios=heights)
     for (row, i), ax in np.ndenumerate(axes):
         layer, head = divmod(row, n_heads)
-        last = layer == n_layers - 1
-        pattern = side["attention"][i, layer, head][list(layout.answer) if last else slice(None)]
-        attention_map(
-            ax, pattern, {} if i or last else middles, middles if row == len(axes) - 1 else {}
-        )
-        ax.tick_params(pad=2, labelsize=7.5)
+        pattern = side["attention"][i, layer, head]
+        drawn_rows = list(range(layout.length))
+        queries: Marks = marks
+        if layer == n_layers - 1:
+            drawn_rows = list(answer)
+            queries = [*answer.values()]
+        keys = marks if row == len(axes) - 1 else []
+        words = [names[query] for query in drawn_rows], names
+        attention_map(ax, pattern[drawn_rows], [] if i else queries, keys, words)
     name_grid(axes, _heads(side), side["classes"])
+    attention_bar(figure, axes)
+
+
+def long_sum_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
+    """Draw heads (rows) of a model of long sums by carry classes (columns) (Fig. 21, 23, 25).
+
+    The first column is wider. It has the mean over these classes, with all rows but for the last
+    layer. The classes have the answer's rows alone, and so has the last layer. `side` is that of
+    `attention_grid`.
+    """
+    n_classes, n_layers, n_heads = side["attention"].shape[:3]
+    marks = tokens_or_numbers(layout)
+    names = token_names(layout)
+    heights = [2.0] * (n_layers - 1) * n_heads + [1.0] * n_heads
+    widths = [1.7] + [1.0] * n_classes
+    grid = {"height_ratios": heights, "width_ratios": widths}
+    axes = figure.subplots(len(heights), 1 + n_classes, squeeze=False, gridspec_kw=grid)
+    patterns = np.concatenate([side["attention"].mean(0, keepdims=True), side["attention"]])
+    for (row, column), ax in np.ndenumerate(axes):
+        layer, head = divmod(row, n_heads)
+        pattern = patterns[column, layer, head]
+        has_all_rows = column == 0 and layer < n_layers - 1
+        rows = range(layout.length) if has_all_rows else layout.answer
+        keys = marks if row == len(axes) - 1 else []
+        words = [names[query] for query in rows], names
+        attention_map(ax, pattern[list(rows)], marks if has_all_rows else [], keys, words)
+    name_grid(axes, _heads(side), ["mean of the classes", *side["classes"]])
+    attention_bar(figure, axes, "right")
+
+
+def tokens_or_numbers(layout: Layout) -> Marks:
+    """Return the tokens of a short sum; of a long one, the names in the middle of each number."""
+    if layout.length <= MOST_MARKED:
+        return layout.tick_labels()
+    starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
+    return {start + (layout.width - 1) / 2: name for name, start in starts.items()}
+
+
+def token_names(layout: Layout) -> list[str]:
+    """Return a name for each token of a sum, such as `tens of a`, `+` and `tens of the answer`."""
+    digits = [f"digit {i + 1}" for i in range(layout.width)]
+    if layout.width <= len(PLACES):
+        digits = [*PLACES[-layout.width :]]
+    a, b, answer = ([f"{digit} of {of}" for digit in digits] for of in ("a", "b", "the answer"))
+    return [*a, "+", *b, *answer]
+
+
+def attention_bar(figure: Any, axes: Any, location: Literal["right", "bottom"] = "bottom") -> None:
+    """Draw the bar of colours of some maps of attention."""
+    colour_bar(figure, axes, ATTENTION, "attention", location=location)
 
 
 def _heads(side: Arrays) -> list[str]:
@@ -93,7 +165,7 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
     symbols = np.array([list(pattern) for pattern in side["patterns"].tolist()], int).T
     axes = figure.subplots(n_heads + 1, 1, height_ratios=[n_positions] * n_heads + [len(symbols)])
     for head, ax in enumerate(axes[:-1]):
-        image = ax.imshow(side["right"][:, head].T, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+        ax.imshow(side["right"][:, head].T, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
     axes[-1].imshow(symbols, cmap=SYMBOLS, vmin=0, vmax=2, aspect="auto")
     for ax in axes:
         ax.set(xticks=[], yticks=[])
@@ -102,8 +174,8 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
         f"head {head}{' ★' if head == side['decision_head'] else ''}" for head in range(n_heads)
     ]
     name_grid(axes[:, None], [*heads, "class"], ())
-    bar = figure.colorbar(image, ax=list(axes[:-1]), ticks=[0, 0.5, 1], pad=0.01, aspect=12)
-    bar.ax.set_yticklabels(["own", "both", "right"])
+    label = "share of the right one"
+    colour_bar(figure, list(axes[:-1]), ATTENTION, label, location="right")
 
 
 def shares_by_position(
@@ -154,7 +226,7 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)
     # The grey marks cells from which no patch reaches the digit.
-    blues = sns.color_palette("Blues", as_cmap=True).with_extremes(bad="#A3A8B1")
+    greens = ACCURACY.with_extremes(bad="#A3A8B1")
     for ax, (variable, title) in zip(
         axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True
     ):
@@ -162,9 +234,11 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
             "accuracy", "component", "position"
         )
         table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])
-        ax.imshow(table.to_numpy(dtype=float), cmap=blues, vmin=0, vmax=1, aspect="auto")
+        ax.imshow(table.to_numpy(dtype=float), cmap=greens, vmin=0, vmax=1, aspect="auto")
         ax.set(xticks=range(layout.length), xticklabels=layout.tick_labels(), title=title)
+        ax.set_xlabel("patched position")
         ax.tick_params(length=0)
+    colour_bar(figure, axes, ACCURACY, "interchange accuracy; grey cannot reach the digit")
     axes[0].set_yticks(range(len(parts)), [name.removeprefix("blocks.") for name in parts[::-1]])
 
 
@@ -183,6 +257,7 @@ def run_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
         ax.set_title(f"run {number}")
     for head, ax in enumerate(axes[:, 0]):
         ax.set_ylabel(f"0:{head}")
+    attention_bar(figure, axes, "right")
 
 
 def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[NDArray[Any], NDArray[Any]]]) -> None:
@@ -197,6 +272,7 @@ def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[NDArray[Any], NDArray
             ax.set_title(f"0:{head}, epoch {epochs[i]}")
             ax.set(xticks=[], yticks=[])
         row[0].set_ylabel(f"run {number}")
+    attention_bar(figure, axes)
 
 
 TILES_IN_A_ROW = 7
@@ -216,3 +292,4 @@ def class_tiles(figure: SubFigure, tiles: Mapping[str, NDArray[Any]]) -> None:
         ax.axhline(tile.shape[1] - 0.5, color=INK, linewidth=0.8)
         ax.set(xticks=[], yticks=[], title=name)
         ax.spines[:].set_visible(True)
+    attention_bar(figure, axes)

@@ -10,9 +10,8 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from carry_core.sums import Layout
 from carry_paper.findings.heads import SQUASHED_OUTCOME
-from carry_paper.plots.attention import ATTENTION
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import FAINT, INK
+from carry_paper.plots.style import ATTENTION, CLASS_COLOURS, FAINT, INK, colour_bar
 
 
 def draw_boards(figure: SubFigure, side: Arrays, layout: Layout) -> None:
@@ -42,10 +41,11 @@ def draw_boards(figure: SubFigure, side: Arrays, layout: Layout) -> None:
                 ax.set_ylabel(f"pos. {layout.answer[i]}\n\nb")
     for ax in axes[-1]:
         ax.set_xlabel("b")
+    colour_bar(figure, axes, ATTENTION, "cosine")
 
 
 # Colour, marker and marker size of outcomes whose sums differ in their carry-in, and of the others.
-MIXED, ALIKE = ("#3B87C8", "o", 3.0), ("#D55E00", "^", 3.4)
+MIXED, ALIKE = (CLASS_COLOURS[0], "o", 3.0), (CLASS_COLOURS[3], "^", 3.4)
 OUTCOME_OF_THE_PAPER: dict[str, Any] = {
     "linestyle": "",
     "marker": "o",

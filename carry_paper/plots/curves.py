@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics
-from carry_paper.plots.attention import attention_map
+from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, TEST, TRAIN, WIDTH, style
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
-TRAIN, TEST = "#8A8D93", "#7A1F5C"
 
 
 def draw_runs(
@@ -109,7 +108,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
     map_epochs = curves["shown"]  # [map]
     heads = curves["attention"].shape[1]  # [map, head, query, key]
     maps = [[f"{head} at {epoch}" for epoch in map_epochs] for head in range(heads)]
-    names = ["loss", "digits right", "squared norm"]
+    names = ["loss", "correct digits", "squared norm"]
     mosaic: Any = [*([name] * len(map_epochs) for name in names), *maps]
     axes = figure.subplot_mosaic(mosaic, height_ratios=[1, 1, 1, *[1.4] * heads])
     epoch = curves["epoch"]
@@ -120,10 +119,10 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True
     ):
         label = name.replace("pos", "pos. ")
-        axes["digits right"].plot(epoch, curve, linestyle=dash, label=label)
+        axes["correct digits"].plot(epoch, curve, linestyle=dash, label=label)
     axes["squared norm"].plot(epoch, curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
-    axes["digits right"].set(ylim=(0, 1.03))
+    axes["correct digits"].set(ylim=(0, 1.03))
     for name in names:
         axes[name].set_title(name, loc="left")
         axes[name].xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -131,7 +130,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         for map_epoch in map_epochs:
             axes[name].axvline(map_epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
     axes["loss"].legend(loc="upper right")
-    axes["digits right"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
+    axes["correct digits"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
     tokens = layout.tick_labels()
     for i, head in np.ndindex(len(map_epochs), heads):
         ax = axes[f"{head} at {map_epochs[i]}"]
@@ -139,6 +138,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         keys = tokens if head == heads - 1 else []
         attention_map(ax, curves["attention"][i, head], queries, keys)
         ax.set(title=f"0:{head}, epoch {map_epochs[i]}", aspect="equal")
+    attention_bar(figure, [axes[name] for row in maps for name in row])
 
 
 def draw_one_run(figure: SubFigure, curves: Arrays, position_names: Sequence[str]) -> None:

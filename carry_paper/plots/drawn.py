@@ -62,7 +62,7 @@ def table(figure: Figure) -> pd.DataFrame:
     legends = _colours_in_legends(figure)
     panels = [ax for ax in figure.axes if ax.get_visible() and ax.get_label() != COLOUR_BAR]
     for ax in panels:
-        head = _Head.of(ax, panels)
+        head = Head.of(ax, panels)
         for number, (kind, drawn) in enumerate(_drawn(ax, legends, head), 1):
             for entry in drawn:
                 words = (entry.side or head.side, head.panel, head.left, head.below)
@@ -73,7 +73,7 @@ def table(figure: Figure) -> pd.DataFrame:
 # ---- the words around a panel
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
     """The words around a panel, and the marks on its axes by place."""
 
     side: str
@@ -83,11 +83,11 @@ class _Head(NamedTuple):
     marks: tuple[Mapping[float, str], Mapping[float, str]]
 
     @staticmethod
-    def of(ax: Axes, panels: list[Axes]) -> "_Head":
+    def of(ax: Axes, panels: list[Axes]) -> "Head":
         """Return the words around one of the panels; what it lacks is its row's or column's."""
         in_row = [ax, *(other for other in panels if _is_beside(ax, other, "rowspan"))]
         in_column = [ax, *(other for other in panels if _is_beside(ax, other, "colspan"))]
-        return _Head(
+        return Head(
             side=_side(ax),
             panel=_first(_title(other) for other in in_column),
             left=_first(_words(other.get_ylabel()) for other in in_row),
@@ -178,7 +178,7 @@ class Entry(NamedTuple):
     side: str = ""
 
 
-def _drawn(ax: Axes, legends: Mapping[str, str], head: _Head) -> Iterator[tuple[str, list[Entry]]]:
+def _drawn(ax: Axes, legends: Mapping[str, str], head: Head) -> Iterator[tuple[str, list[Entry]]]:
     """Yield each thing that is drawn in a panel: its kind, and its points, bars or cells."""
     named = _colours_of(*ax.get_legend_handles_labels())
     names = {**legends, **named}
@@ -196,7 +196,7 @@ def _drawn(ax: Axes, legends: Mapping[str, str], head: _Head) -> Iterator[tuple[
 
 
 def _collection(
-    collection: Collection, names: Mapping[str, str], head: _Head
+    collection: Collection, names: Mapping[str, str], head: Head
 ) -> Iterator[tuple[str, list[Entry]]]:
     """Yield what a collection shows: cells, points, or lines from end to end."""
     if isinstance(collection, QuadMesh):
@@ -216,7 +216,7 @@ def _texts(ax: Axes) -> Iterator[tuple[str, list[Entry]]]:
             yield "text", [Entry(words, x, y)]
 
 
-def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: _Head) -> tuple[str, list[Entry]]:
+def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: Head) -> tuple[str, list[Entry]]:
     """Return a line's kind and points."""
     series = _series(line, line.get_color(), names)
     xs, ys = (np.asarray(values, dtype=float) for values in line.get_data(orig=False))
@@ -228,7 +228,7 @@ def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: _Head) -> tupl
     return "line", [Entry(series, x, y) for x, y in places]
 
 
-def _points(part: PathCollection, names: Mapping[str, str], head: _Head) -> list[Entry]:
+def _points(part: PathCollection, names: Mapping[str, str], head: Head) -> list[Entry]:
     """Return the points of a scatter plot, whose series may differ from point to point."""
     points = _plain(part.get_offsets())
     xs, ys = _places(points[:, 0], head.marks[0]), _places(points[:, 1], head.marks[1])
@@ -242,7 +242,7 @@ def _points(part: PathCollection, names: Mapping[str, str], head: _Head) -> list
     return entries
 
 
-def _spans(part: LineCollection, names: Mapping[str, str], head: _Head) -> list[Entry]:
+def _spans(part: LineCollection, names: Mapping[str, str], head: Head) -> list[Entry]:
     """Return both ends of each line of a collection."""
     colours: Any = part.get_colors()
     entries = []
@@ -254,7 +254,7 @@ def _spans(part: LineCollection, names: Mapping[str, str], head: _Head) -> list[
     return entries
 
 
-def _bars(container: BarContainer, names: Mapping[str, str], head: _Head) -> list[Entry]:
+def _bars(container: BarContainer, names: Mapping[str, str], head: Head) -> list[Entry]:
     """Return a bar for each mark, with its length as its value.
 
     A bar's own label is the side that it is of, where both sides are in a panel.
@@ -278,12 +278,12 @@ def _mark(place: float, marks: Mapping[float, str]) -> Any:
     return marks.get(round(float(place), 6), float(place))
 
 
-def _cells(part: AxesImage | QuadMesh, head: _Head) -> list[Entry]:
+def _cells(part: AxesImage | QuadMesh, head: Head) -> list[Entry]:
     """Return the cells of a map."""
     values = _plain(part.get_array())
     if values.ndim != 2:
         return []
-    across, up = _middles(part, values.shape)
+    across, up = middles(part, values.shape)
     xs, ys = _marked(across, head.marks[0]), _marked(up, head.marks[1])
     return [Entry("", xs[j], ys[i], value) for (i, j), value in np.ndenumerate(values)]
 
@@ -294,7 +294,7 @@ def _plain(values: Any) -> NDArray[Any]:
     return plain
 
 
-def _middles(
+def middles(
     part: AxesImage | QuadMesh, shape: tuple[int, ...]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the places of the middles of a map's columns and rows."""

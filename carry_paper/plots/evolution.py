@@ -4,17 +4,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
 from carry_core import carries
 from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays
+from carry_paper.plots.style import CORRECT, FAINT, INK, TEST, TOO_SMALL, TRAIN
 
-CORRECT, FORGOTTEN, FIT, INK = "#3F6FB5", "#D9534A", "#C77700", "#1F2430"
-TEST, OTHER = "#A03A80", "#8A8D93"
-DASHES: dict[str, Any] = {"color": "#6B7280", "linewidth": 0.9, "linestyle": (0, (3, 2))}
+FIT = "#C77700"
+DASHES: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 CORRELATION_LIMITS = (-0.4, 1.05)
+DOT: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "", "clip_on": False}
+# The two accuracies of a cell with a carry-in, with their labels and colours.
+ACCURACIES = {"accuracy": ("correct", CORRECT), "corrected": ("one too small", TOO_SMALL)}
 AT_END = 1.03  # of the last epoch: the place of what was measured on the weights
 CURVES = 130  # points of a curve, at most
 N_CLASSES = 5
@@ -29,6 +33,8 @@ def fitted_decay(side: Arrays, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
 def draw_evolution(figure: SubFigure, side: Arrays, cell: str) -> None:
     """Draw correlation, accuracy and loss by epoch, of one `run` in front of the others.
 
+    Where nothing was recorded during training, correlation and accuracy are drawn at its end.
+
     Args:
         figure: The figure.
         side: By epoch the `correlation` with a model that never carries and the `test_loss`
@@ -36,45 +42,73 @@ def draw_evolution(figure: SubFigure, side: Arrays, cell: str) -> None:
             at the end, measured on the weights; and each run's `kink`, with the fitted decay.
         cell: The name of the cell whose accuracies are drawn.
     """
-    correlation, accuracy, loss = figure.subplots(1, 3)
     i = list(side["runs"]).index(side["run"])
-    epoch = side["epoch"]
-    at_end = AT_END * epoch[-1]
-    dot: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "", "clip_on": False}
-    for run, (curve, value) in enumerate(
-        zip(side["correlation"], side["correlation_at_end"], strict=True)
-    ):
-        look: dict[str, Any] = {"color": OTHER, "linewidth": 0.7}
+    if np.isnan(side["correlation"][i]).all():
+        at_end, loss = figure.subplots(1, 2, width_ratios=[1, 2])
+        _draw_ends(at_end, side, i, cell)
+    else:
+        correlation, accuracy, loss = figure.subplots(1, 3)
+        _draw_correlation(correlation, side, i)
+        _draw_accuracy(accuracy, side, cell)
+        for ax in (correlation, accuracy):
+            _mark_kink(ax, side, i)
+    loss.semilogy(side["epoch"], side["train_loss"], color=TRAIN, linewidth=0.8, label="train")
+    loss.semilogy(side["epoch"], side["test_loss"][i], color=TEST, linewidth=0.8, label="test")
+    loss.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2, label="fitted decay")
+    loss.set_title("loss")
+    loss.legend(loc="upper right", handlelength=1.2)
+    _mark_kink(loss, side, i)
+
+
+def _mark_kink(ax: Axes, side: Arrays, i: int) -> None:
+    """Draw a line at the kink of run `i`, and name the axis of epochs."""
+    ax.axvline(side["kink"][i], **DASHES)
+    ax.set(xlim=(0, 1.04 * side["epoch"][-1]), xlabel="epoch")
+
+
+def _draw_correlation(ax: Axes, side: Arrays, i: int) -> None:
+    """Draw the correlation of each run by epoch, that of run `i` in front, and at the end."""
+    at_end = AT_END * side["epoch"][-1]
+    pairs = zip(side["correlation"], side["correlation_at_end"], strict=True)
+    for run, (curve, value) in enumerate(pairs):
+        look: dict[str, Any] = {"color": TRAIN, "linewidth": 0.7}
         if run == i:
             look = {"color": INK, "linewidth": 1.6, "zorder": 3}
-        correlation.plot(epoch, curve, **look)
-        correlation.plot(at_end, value, color=look["color"], **dot)
-    kinds = (("accuracy", CORRECT, "right"), ("corrected", FORGOTTEN, "right once corrected"))
-    for (name, colour, label), value in zip(kinds, side["accuracy_at_end"], strict=True):
-        accuracy.plot(epoch, side[name], color=colour, label=label)
-        accuracy.plot(at_end, value, color=colour, **dot)
-    loss.semilogy(epoch, side["train_loss"], color=OTHER, linewidth=0.8, label="train")
-    loss.semilogy(epoch, side["test_loss"][i], color=TEST, linewidth=0.8, label="test")
-    loss.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2, label="fitted decay")
+        ax.plot(side["epoch"], curve, **look)
+        ax.plot(at_end, value, color=look["color"], **DOT)
+    ax.set(ylim=CORRELATION_LIMITS, title="correlation with no carrying")
 
-    correlation.set(ylim=CORRELATION_LIMITS, title="correlation with no carrying")
-    accuracy.set(ylim=(-0.03, 1.05), title=cell)
-    loss.set_title("loss")
-    if np.isnan(side["correlation"][i]).all():
-        text = "not recorded in training;\ndots: the last epoch"
-        for ax in (correlation, accuracy):
-            ax.text(0.5, 0.72, text, ha="center", transform=ax.transAxes)
-    for ax in (correlation, accuracy, loss):
-        ax.axvline(side["kink"][i], **DASHES)
-        ax.set(xlim=(0, 1.04 * epoch[-1]), xlabel="epoch")
-    accuracy.legend(loc="center right", handlelength=1.2)
-    loss.legend(loc="upper right", handlelength=1.2)
+
+def _draw_accuracy(ax: Axes, side: Arrays, cell: str) -> None:
+    """Draw both accuracies of a cell by epoch, and at the end."""
+    at_end = AT_END * side["epoch"][-1]
+    for (name, (label, colour)), value in zip(
+        ACCURACIES.items(), side["accuracy_at_end"], strict=True
+    ):
+        ax.plot(side["epoch"], side[name], color=colour, label=label)
+        ax.plot(at_end, value, color=colour, **DOT)
+    ax.set(ylim=(-0.03, 1.05), title=cell)
+    ax.legend(loc="center right", handlelength=1.2)
+
+
+def _draw_ends(ax: Axes, side: Arrays, i: int, cell: str) -> None:
+    """Draw correlation and accuracies at the end of the training, run `i` in front."""
+    for run, value in enumerate(side["correlation_at_end"]):
+        ax.plot(0, value, color=INK if run == i else TRAIN, zorder=3 if run == i else 2, **DOT)
+    for x, ((_, colour), value) in enumerate(
+        zip(ACCURACIES.values(), side["accuracy_at_end"], strict=True), 1
+    ):
+        ax.plot(x, value, color=colour, **DOT)
+    labels = ["correlation\n(all runs)", f"{cell},\ncorrect", f"{cell},\none too small"]
+    ax.set_xticks(range(3), labels)
+    ax.set(xlim=(-0.5, 2.5), ylim=CORRELATION_LIMITS, title="at the end")
 
 
 def draw_losses(figure: SubFigure, side: Arrays) -> None:
     """Draw the test loss of each run with its fitted decay, over the correlation; a panel each."""
     n_runs = len(side["runs"])
-    axes = figure.subplots(2, -(-n_runs // 2), squeeze=False, sharex=True).flatten()
+    n_columns = -(-n_runs // 2)
+    axes = figure.subplots(2, n_columns, squeeze=False, sharex=True, sharey=True).flatten()
     for ax in axes[n_runs:]:
         ax.set_visible(False)
     for i, (ax, run) in enumerate(zip(axes, side["runs"], strict=False)):
@@ -83,11 +117,21 @@ def draw_losses(figure: SubFigure, side: Arrays) -> None:
         ax.axvline(side["kink"][i], **DASHES)
         ax.axvline(side["rise"][i], color=INK, linewidth=1.2, linestyle=":")
         ax.set_title(f"run {run}", loc="left")
-        ax.set_yticks([])
         ax.minorticks_off()
+        if i % n_columns == 0:
+            ax.set_ylabel("test loss")
+        if i >= n_runs - n_columns:
+            ax.set_xlabel("epoch")
+        if np.isnan(side["correlation"][i]).all():
+            continue
         over = ax.twinx()
         over.plot(side["epoch"], side["correlation"][i], color=INK, linewidth=1)
-        over.set(ylim=CORRELATION_LIMITS, yticks=[])
+        over.set(ylim=CORRELATION_LIMITS, yticks=[0, 0.5, 1])
+        over.spines["right"].set_visible(True)
+        if i % n_columns == n_columns - 1:
+            over.set_ylabel("correlation")
+        else:
+            over.set_yticklabels([])
 
 
 def draw_classes(
@@ -105,7 +149,7 @@ def draw_classes(
     for j, pattern in enumerate(classes):
         axes[0, j].set_title(carries.paper_name(pattern), weight="bold")
         for k in range(n_digits):
-            for values, colour in zip(accuracies, (CORRECT, FORGOTTEN), strict=True):
+            for values, colour in zip(accuracies, (CORRECT, TOO_SMALL), strict=True):
                 axes[k, j].plot(epochs, values[:, j, k], color=colour, marker=marker)
             if carry_in[j, k]:
                 axes[k, j].spines[:].set(visible=True, linewidth=2, color=INK)

@@ -5,17 +5,23 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import SubFigure
 from matplotlib.patches import FancyBboxPatch
 
 from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays
+from carry_paper.plots.style import (
+    ACCURACY,
+    FAINT,
+    INK,
+    ON_DARK,
+    ON_DARK_CELL,
+    ON_LIGHT,
+    ON_LIGHT_CELL,
+    colour_bar,
+)
 
-# A share of sums for which a part agrees with the schoolbook, from red to blue.
-AGREEMENT = LinearSegmentedColormap.from_list("share", ["#C8505B", "#F3CFB3", "#FFFFFF", "#C3DDF3"])
-GREY = "#6B7280"
-DARK = "#20242E"  # on coloured cells, in the dark theme too
+DARK_FROM = 0.85  # the share from which on a colour has light text
 CIRCUIT_WIDTH, CIRCUIT_HEIGHT = 4, 3.1
 HALF_GATE, HALF_GATE_HEIGHT = 0.55, 0.29
 
@@ -43,7 +49,7 @@ def draw_circuit(figure: SubFigure, side: Arrays) -> None:
     _wire(ax, (1.3, 0.86), (1.3, 0.78), (2.2, 0.78))
     _wire(ax, (3.3, 0.9), (3.55, 0.9), (3.55, 0.3))
     bypass = [1.97, 1.97, 3.72, 3.72], [2.2, 1.72, 1.72, 2.2]
-    ax.plot(*bypass, color="#1F2430", linewidth=0.9, linestyle=(0, (2.5, 1.5)))
+    ax.plot(*bypass, color=INK, linewidth=0.9, linestyle=(0, (2.5, 1.5)))
     ax.text(1.92, 2.28, "s′ᵢ", va="center")
     ax.text(3.84, 2.2, "$s_i$", va="center")
     ax.text(2.72, 2.8, "$c_i$ from the right", va="center")
@@ -61,8 +67,8 @@ def draw_circuit(figure: SubFigure, side: Arrays) -> None:
 
 def _wire(ax: Axes, *points: tuple[float, float]) -> None:
     """Draw a line through the points, with an arrow at its end."""
-    ax.plot(*zip(*points, strict=True), color=GREY, linewidth=0.9)
-    arrow = {"arrowstyle": "-|>", "color": GREY, "linewidth": 0}
+    ax.plot(*zip(*points, strict=True), color=FAINT, linewidth=0.9)
+    arrow = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 0}
     ax.annotate("", points[-1], points[-2], arrowprops=arrow)
 
 
@@ -73,12 +79,18 @@ def _gate(ax: Axes, x: float, y: float, text: str, share: float) -> None:
         2 * HALF_GATE,
         2 * HALF_GATE_HEIGHT,
         "round,pad=0,rounding_size=0.06",
-        facecolor=AGREEMENT(share),
-        edgecolor=GREY,
+        facecolor=ACCURACY(share),
+        edgecolor=FAINT,
         linewidth=0.8,
     )
     ax.add_patch(box)
-    look: dict[str, Any] = {"ha": "center", "va": "center", "color": DARK, "linespacing": 1.2}
+    ink = ON_DARK if share >= DARK_FROM else ON_LIGHT
+    look: dict[str, Any] = {
+        "ha": "center",
+        "va": "center",
+        "color": ink,
+        "linespacing": 1.2,
+    }
     ax.text(x, y, f"{text}\n{share:.3f}", fontsize=7.5, **look)
 
 
@@ -113,14 +125,16 @@ def draw_tables(figure: SubFigure, side: Arrays, layout: Layout) -> None:
         _table(axes[name], side[name], side[f"{name}_share"], rows, columns)
         axes[name].set(title=title, xlabel=label)
     axes["tens"].set_ylabel("digit of a")
+    colour_bar(above, list(axes.values())[:4], ACCURACY, "share correct", location="right")
 
 
 def _table(ax: Axes, values: Any, shares: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Draw a truth table with its values, -1 where there is none."""
-    ax.imshow(shares, cmap=AGREEMENT, vmin=0, vmax=1, aspect="auto")
+    ax.imshow(shares, cmap=ACCURACY, vmin=0, vmax=1, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
         text = f"{value}" if value >= 0 else ""
-        ax.text(j, i, text, ha="center", va="center", fontsize=7.5, color=DARK)
+        ink = ON_DARK_CELL if shares[i, j] >= DARK_FROM else ON_LIGHT_CELL
+        ax.text(j, i, text, ha="center", va="center", fontsize=7.5, color=ink)
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)
     ax.tick_params(length=0, pad=2, labelsize=7.5)

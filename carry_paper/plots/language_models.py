@@ -5,19 +5,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
-from carry_paper.plots.attention import ATTENTION
-from carry_paper.plots.outcomes import OFF_BY_ONE, RIGHT, WRONG
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import WIDTH, style
+from carry_paper.plots.style import (
+    ATTENTION,
+    CORRECT,
+    OFF_BY_ONE,
+    WIDTH,
+    WRONG,
+    colour_bar,
+    style,
+)
 
 N_FRAMED = 8  # heads with the most cells
-FRAME = "#2B8A3E"
+FRAME = "#C75301"
 
 
 @style()
@@ -36,13 +41,17 @@ def answer_bars(answers: pd.DataFrame) -> Figure:
     ax = figure.subplots()
     ax.barh(y, 1, color=WRONG)
     ax.barh(y, carrying, color=OFF_BY_ONE)
-    ax.barh(y, answers.right, color=RIGHT)
+    ax.barh(y, answers.right, color=CORRECT)
     kinds = answers.kind.where(answers.kind != "intact", answers.model + ", intact")
     ax.set_yticks(y, kinds.str.cat(answers.heads, "  ").str.strip())
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, 1), ylim=(y.max() + 0.6, -0.6), xlabel="share of the prompts")
     ax.spines[:].set_visible(False)
-    entries = {"right": RIGHT, "carrying mistake": OFF_BY_ONE, "other mistake (Alpaca: any)": WRONG}
+    entries = {
+        "correct": CORRECT,
+        "carrying mistake": OFF_BY_ONE,
+        "other mistake (Alpaca: any)": WRONG,
+    }
     handles = [Patch(color=colour, label=text) for text, colour in entries.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
@@ -54,11 +63,11 @@ def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
 
     The most frequent winners have frames.
     """
-    figure = Figure(figsize=(WIDTH, 0.6 + WIDTH / max(len(wins), 2)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.1 + WIDTH / max(len(wins), 2)), layout="constrained")
     axes = figure.subplots(1, len(wins), squeeze=False)[0]
     norm = LogNorm(1, max(counts.max() for counts in wins.values()))
     for ax, (title, counts) in zip(axes, wins.items(), strict=True):
-        image = ax.imshow(np.ma.masked_equal(counts, 0), cmap=ATTENTION, norm=norm)
+        ax.imshow(np.ma.masked_equal(counts, 0), cmap=ATTENTION, norm=norm)
         framed = np.argsort(-counts, axis=None, kind="stable")[:N_FRAMED]
         for layer, head in zip(*np.unravel_index(framed, counts.shape), strict=True):
             corner = (head - 0.5, layer - 0.5)
@@ -66,7 +75,7 @@ def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
             ax.add_patch(frame)
         ylabel = "layer" if ax is axes[0] else ""
         ax.set(title=f"{title}: {(counts > 0).sum()} heads", xlabel="head", ylabel=ylabel)
-    figure.colorbar(image, ax=axes, location="bottom", aspect=50, label="cells won", shrink=0.6)
+    colour_bar(figure, axes, ATTENTION, "cells won", norm=norm)
     return figure
 
 
@@ -95,4 +104,5 @@ def head_maps(
             if statistic == statistics[0]:
                 ax.set_title(head)
         row[0].set_ylabel(statistic if len(statistics) > 1 else "")
-        figure.colorbar(ScalarMappable(scale, ATTENTION), ax=row, shrink=0.7, pad=0.02)
+        label = {"mean": "attention", "std": "deviation"}[statistic]
+        colour_bar(figure, row, ATTENTION, label, norm=scale, location="right")

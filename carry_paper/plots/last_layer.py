@@ -10,7 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from carry_paper.plots.sides import AUTHORS, OURS
-from carry_paper.plots.style import FAINT, INK, WIDTH, style
+from carry_paper.plots.style import (
+    ACCURACY,
+    CLASS_COLOURS,
+    FAINT,
+    INK,
+    WIDTH,
+    colour_bar,
+    style,
+    write_numbers,
+)
 
 # Columns of `typology.who_decides` and what they are called under a map.
 CARRY_IN = {
@@ -29,8 +38,6 @@ DIGIT_SUM = {
 }
 COLUMNS = [*CARRY_IN, *DIGIT_SUM]
 LABELS = [*CARRY_IN.values(), "", *DIGIT_SUM.values()]
-# Colours of numbers on the cells of a map, in the dark theme too.
-ON_DARK, ON_LIGHT = "#FCFCFC", "#20242E"
 # The columns of one figure for one group.
 PARTS = {
     "one head": "best head\nalone",
@@ -47,12 +54,12 @@ def draw_parts(figure: SubFigure, frame: pd.DataFrame) -> None:
     `frame` is that of `typology.who_decides`.
     """
     ax = figure.subplots()
-    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": "Blues", "annot": True, "fmt": ".2f"}
+    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": True, "fmt": ".2f"}
     sns.heatmap(frame[list(PARTS)].rename(columns=PARTS), ax=ax, cbar=False, linewidths=1, **look)
-    for text in ax.texts:  # seaborn's white would follow the dark theme
-        text.set_color(ON_DARK if text.get_color() == "w" else ON_LIGHT)
+    write_numbers(ax)
     ax.tick_params(length=0, rotation=0)
     ax.set(xlabel="", ylabel="run")
+    colour_bar(figure, ax, ACCURACY, "interchange accuracy of the carry-in")
 
 
 @style()
@@ -86,13 +93,14 @@ def group_maps(
         centres = np.arange(len(LABELS)) + 0.5
         ax.set_xticks(centres, LABELS, rotation=60, ha="right", rotation_mode="anchor")
         ax.tick_params(length=0)
+    colour_bar(figure, axes, ACCURACY, "interchange accuracy")
     return figure
 
 
 def _draw_runs(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many agree."""
     table = np.insert(frame[COLUMNS].to_numpy(), len(CARRY_IN), np.nan, axis=1)
-    ax.pcolormesh(table, cmap="Blues", vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    ax.pcolormesh(table, cmap=ACCURACY, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
     ax.set(ylim=(len(table), 0), xlim=(0, len(LABELS)))
     text = f"{frame.same.sum()} of {len(frame)}"
     ax.text(len(LABELS) + 0.2, len(table) / 2, text, va="center")
@@ -112,7 +120,7 @@ def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, floa
     dashes = (0, (4, 3))
     ax.axvline(limits[0], color=FAINT, linewidth=0.8, linestyle=dashes)
     ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=dashes)
-    look: dict[str, Any] = {"markersize": 6, "color": "#4C7FBF", "markeredgecolor": INK}
+    look: dict[str, Any] = {"markersize": 6, "color": CLASS_COLOURS[0], "markeredgecolor": INK}
     ax.plot(frame.cost, frame.separation, "o", clip_on=False, **look)
     for _, near in frame.groupby([frame.cost.round(1), frame.separation.round(1)]):
         point = (near.cost.min(), near.separation.mean())

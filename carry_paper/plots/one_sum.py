@@ -15,15 +15,22 @@ from numpy.typing import NDArray
 from carry_core.sums import SYMBOLS, Layout, encode
 from carry_paper.findings import adder
 from carry_paper.plots.sides import Arrays
+from carry_paper.plots.style import (
+    CORRECT,
+    FAINT,
+    INK,
+    ON_DARK,
+    ON_LIGHT,
+    TOO_LARGE,
+    TOO_SMALL,
+    WRONG,
+)
 
 PARTNER, ELSEWHERE, DECISION_HEAD, OTHER_HEAD = "#3B7DB8", "#7C8698", "#D55E00", "#5B8A72"
 TEN_OR_MORE, BELOW_TEN = "#BBDCF5", "#1F5F99"
 CARRY_IN, NO_CARRY_IN = "#FAD7A8", "#B85C12"
-CORRECT, OFF_BY_THE_CARRY, WRONG = "#33517F", "#E8827C", "#CDD2DB"
-EDGE, MISREAD = "#6B7280", "#C8102E"
+EDGE, MISREAD = FAINT, "#C8102E"
 PAPER = "#FFFFFF"
-# The text of coloured boxes, in the dark theme too; and that of boxes in the paper's colour.
-DARK, LIGHT, INK = "#20242E", "#FCFCFC", "#1F2430"
 DARK_BOX = 420  # a colour whose red, green and blue add up to less than that has light text
 DASHES = (0, (2.5, 0.6))
 
@@ -141,10 +148,13 @@ class Drawing:
         arrow = {"arrowstyle": "-|>", "color": EDGE, "linewidth": 0.8, "shrinkA": 0}
         self.ax.annotate("", (x, NO_MLP - HALF_BOX), (x, CARRY_INS + HALF_BOX), arrowprops=arrow)
         correct = self.digits[i]
+        # A digit that lacks its carry-in is one too small; one with a carry too many, too large.
+        off_by_the_carry, colour_off = (1, TOO_SMALL) if self.carry_ins[i] else (-1, TOO_LARGE)
         for row, y in enumerate((NO_MLP, NO_HEAD, INTACT)):
             digit = self.side["answer"][row, i]
-            off_by_the_carry = (digit + (1 if self.carry_ins[i] else -1)) % 10 == correct
-            colour = OFF_BY_THE_CARRY if off_by_the_carry else WRONG
+            colour = WRONG
+            if (digit + off_by_the_carry) % 10 == correct:
+                colour = colour_off
             if digit == correct:
                 colour = CORRECT
             self.box(x - 0.14, y, str(digit), colour, half_width=0.14)
@@ -174,7 +184,7 @@ class Drawing:
         )
         self.ax.add_patch(patch)
         brightness = sum(int(colour[i : i + 2], 16) for i in (1, 3, 5))
-        ink = LIGHT if brightness < DARK_BOX else DARK
+        ink = ON_DARK if brightness < DARK_BOX else ON_LIGHT
         if colour == PAPER:
             ink = INK
         self.ax.text(
@@ -217,8 +227,9 @@ class Drawing:
             "below ten": BELOW_TEN,
             "carry-in": CARRY_IN,
             "no carry-in": NO_CARRY_IN,
-            "right": CORRECT,
-            "off by the one": OFF_BY_THE_CARRY,
+            "correct": CORRECT,
+            "one too large": TOO_LARGE,
+            "one too small": TOO_SMALL,
             "otherwise wrong": WRONG,
         }
         entries: list[Artist] = []

@@ -1,6 +1,6 @@
 """Digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,17 +11,40 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from carry_paper.plots.hover import VALUE
 from carry_paper.plots.sides import AUTHORS, OURS
-from carry_paper.plots.style import INK, WIDTH, name_grid, style
+from carry_paper.plots.style import (
+    ACCURACY,
+    CORRECT,
+    INK,
+    TOO_LARGE,
+    TOO_SMALL,
+    WIDTH,
+    WRONG,
+    colour_bar,
+    name_grid,
+    style,
+    write_numbers,
+)
 
-RIGHT, OFF_BY_ONE, WRONG = "#2B4570", "#D8615B", "#8C94A2"
-OUTCOMES = {"right": RIGHT, "off by exactly one": OFF_BY_ONE, "otherwise wrong": WRONG}
+OUTCOMES = {
+    "correct": CORRECT,
+    "one too large (no carry-in)": TOO_LARGE,
+    "one too small (carry-in)": TOO_SMALL,
+    "otherwise wrong": WRONG,
+}
+WORDS = {
+    CORRECT: "correct",
+    TOO_LARGE: "one too large",
+    TOO_SMALL: "one too small",
+    WRONG: "otherwise wrong",
+}
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
-SHORT_NAMES = {AUTHORS: "author’s", OURS: "ours"}
-VALUE = "value "  # begins the id of a bar, which says its value on the built page
+SHORT_NAMES = {AUTHORS: "author’s runs", OURS: "our runs"}
 
 
+Links = Mapping[tuple[str, str], str]
 # The two kinds of digits, as they are called in a frame of `by_carry_in`.
 CARRY_INS = ["carry-in", "no carry-in"]
 
@@ -53,6 +76,7 @@ def carry_bars(
     sides: Mapping[str, pd.DataFrame],
     part: str = "ablation",
     labels: Mapping[str, str] | None = None,
+    links: Links | None = None,
 ) -> Figure:
     """Return a figure of digits with a carry-in, and below of the others, run by run.
 
@@ -61,11 +85,12 @@ def carry_bars(
         part: The column that says what is ablated, a column of the figure for each.
         labels: The parts that are drawn, in their order, and what they are called; all as
             they are if None.
+        links: The links of our bars, by the name of the part in the figure and by run.
     """
     means = {
         side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
-    return _outcome_bars(means, "carry_in", part, 1.0)
+    return _outcome_bars(means, "carry_in", part, 1.0, links or {})
 
 
 def cell_bars(
@@ -82,17 +107,17 @@ def cell_bars(
     for side, cells in sides.items():
         table = labelled(cells, part, labels)
         titled[side] = table.assign(column=table[part] + "\n" + table.position)
-    return _outcome_bars(titled, "carry_class", "column", 0.7)
+    return _outcome_bars(titled, "carry_class", "column", 0.7, {})
 
 
 @style()
 def _outcome_bars(
-    sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float
+    sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float, links: Links
 ) -> Figure:
     """Return a figure with a panel of bars for each `row` and `column`.
 
     They show the share of digits that are correct (`accuracy`), off by exactly one
-    (`corrected`), and otherwise wrong.
+    (`corrected`: without a carry-in one too large, with one too small), and otherwise wrong.
     """
     measured = {side: cells for side, cells in sides.items() if side != "paper"}
     all_cells = pd.concat(measured.values())
@@ -107,16 +132,28 @@ def _outcome_bars(
             panel[side] = cells[(cells[row] == rows[i]) & (cells[column] == columns[j])]
         for y in panel.pop("paper", all_cells[:0]).accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
-        _bars(ax, panel, runs, with_names=i == len(rows) - 1)
-        if row != "carry_in" and any(cells.carry_in.any() for cells in panel.values()):
+        has_carry_in = _has_carry_in(row, rows[i], panel)
+        colours = (CORRECT, TOO_SMALL if has_carry_in else TOO_LARGE, WRONG)
+        bars_of_runs = _bars(ax, panel, runs, colours, with_names=i == len(rows) - 1)
+        for run, bars in bars_of_runs.get(OURS, {}).items():
+            for bar in bars:
+                bar.set_url(links.get((columns[j], run)))
+        if row != "carry_in" and has_carry_in:
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     name_grid(axes, rows, columns, ("bold", "normal"))
     entries: list[Any] = [Patch(color=colour, label=text) for text, colour in OUTCOMES.items()]
-    entries += [Line2D([], [], **PAPER, label="right, in the paper")] if "paper" in sides else []
+    entries += [Line2D([], [], **PAPER, label="correct, in the paper")] if "paper" in sides else []
     figure.legend(
-        handles=entries, loc="outside lower center", ncols=4, columnspacing=1.4, handlelength=1.4
+        handles=entries, loc="outside lower center", ncols=5, columnspacing=1.2, handlelength=1.2
     )
     return figure
+
+
+def _has_carry_in(row: str, name: str, panel: Mapping[str, pd.DataFrame]) -> bool:
+    """Return True if a panel's digits have a carry-in: its row says so, or its cells do."""
+    if row == "carry_in":
+        return name == CARRY_INS[0]
+    return any(bool(cells.carry_in.any()) for cells in panel.values())
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
@@ -133,24 +170,37 @@ def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
         "fmt": ".2f",
         "annot_kws": {"size": 7.5},
         "cbar": False,
-        "cmap": "mako",
+        "cmap": ACCURACY,
+        "linewidths": 0.5,
     }
     for ax, (name, block) in zip(axes[0], blocks.items(), strict=True):
         sns.heatmap(
             block, vmin=0, vmax=1, yticklabels=ax is axes[0, 0], rasterized=True, ax=ax, **look
         )
-        for text in ax.texts:  # white itself becomes the ground of the dark theme
-            text.set_color("#FEFEFE" if text.get_color() == "w" else "#262626")
+        write_numbers(ax)
         ax.set(title=name, xlabel="position", ylabel="")
         ax.tick_params(length=0, rotation=0)
+    colour_bar(figure, axes, ACCURACY, "share of correct digits", location="right")
 
 
 def _bars(
-    ax: Axes, sides: Mapping[str, pd.DataFrame], runs: Mapping[str, Any], *, with_names: bool
-) -> None:
+    ax: Axes,
+    sides: Mapping[str, pd.DataFrame],
+    runs: Mapping[str, Any],
+    colours: Sequence[str],
+    *,
+    with_names: bool,
+) -> dict[str, dict[str, list[Rectangle]]]:
     """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
 
-    With `with_names`, the sides are named below the row.
+    It returns the bars by side and run.
+
+    Args:
+        ax: The panel.
+        sides: The cells of each side.
+        runs: The numbers of all runs of each side.
+        colours: The colours of correct digits, of those off by one, and of the others.
+        with_names: True if the sides are named below the panel.
     """
     below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
     gap = pd.DataFrame(index=[""])
@@ -169,15 +219,20 @@ def _bars(
             ax.annotate(name, (middle, 0), ha="center", va="top", **below)
         start += len(shares) + 1
     bars = pd.concat(blocks[:-1])
-    colours = list(OUTCOMES.values())
-    bars.plot.bar(stacked=True, width=0.86, color=colours, rot=0, legend=False, ax=ax)
+    bars.plot.bar(stacked=True, width=0.86, color=list(colours), rot=0, legend=False, ax=ax)
     n_bars = len(bars)
+    words = [WORDS[colour] for colour in colours]
+    drawn: dict[str, dict[str, list[Rectangle]]] = {}
     for i, bar in enumerate(cast(list[Rectangle], [*ax.patches])):
         bar.set_label(sides_of_bars[i % n_bars])  # for `plots.drawn`, which names the bars
         share = bar.get_height()
         if share > VISIBLE:
-            bar.set_gid(f"{VALUE}{share:.2f}")
+            side, run = sides_of_bars[i % n_bars], bars.index[i % n_bars]
+            name = f"{SHORT_NAMES.get(side, side).removesuffix('s')} {run}"
+            bar.set_gid(f"{VALUE}{name}: {words[i // n_bars]} {share:.2f}")
+            drawn.setdefault(side, {}).setdefault(str(run), []).append(bar)
         else:
             bar.remove()
     ax.set(xlim=(-0.6, start - 1.4), ylim=(0, 1), yticks=[0, 0.5, 1], xlabel="")
     ax.tick_params(which="both", length=0, pad=2)
+    return drawn

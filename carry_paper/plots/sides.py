@@ -12,6 +12,8 @@ from carry_paper.plots.style import WIDTH, style
 
 AUTHORS = "author’s weights"
 OURS = "our weights"
+SIDE = "side-"  # begins the id of a part of a figure that stands beside others
+IN_A_ROW = 15  # entries of a legend below a whole figure
 Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a side
 
 
@@ -22,13 +24,13 @@ class Layout(TypedDict, total=False):
         height: The height of a side, in inches.
         stacked: True if the author's side is above ours, not left of it.
         titles: The title of a side, by its name, where that is not the name itself.
-        legend: Entries of a legend below all sides.
+        legend: Entries of a legend below all sides; or two legends, by their titles.
     """
 
     height: Required[float]
     stacked: bool
     titles: Mapping[str, str]
-    legend: Sequence[Artist]
+    legend: Sequence[Artist] | Mapping[str, Sequence[Artist]]
 
 
 @style()
@@ -46,17 +48,33 @@ def subfigures(
         draw: Draws the data of a side.
         layout: See `Layout`.
     """
-    n_rows = len(sides) if layout.get("stacked") else 1
-    n_columns = 1 if layout.get("stacked") else len(sides)
-    legend = layout.get("legend", ())
+    is_stacked = layout.get("stacked", False) or len(sides) == 1
+    n_rows = len(sides) if is_stacked else 1
+    n_columns = 1 if is_stacked else len(sides)
     figure = Figure(figsize=(WIDTH, layout["height"] * n_rows), layout="constrained")
     parts = figure.subfigures(n_rows, n_columns, squeeze=False).flatten()
-    for part, (name, data) in zip(parts, sides.items(), strict=True):
+    for i, (part, (name, data)) in enumerate(zip(parts, sides.items(), strict=True)):
         part.suptitle(_title(name, data, layout.get("titles")), weight="bold")
         draw(part, data)
-    if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=15, columnspacing=1.0)
+        if not is_stacked:
+            # The built page puts such parts below each other where there is no room for both.
+            part.set_gid(f"{SIDE}{i}")
+    for part in [figure] if is_stacked else parts:
+        _add_legends(part, layout.get("legend", ()), IN_A_ROW // n_columns)
     return figure
+
+
+def _add_legends(
+    part: Any, legend: Sequence[Artist] | Mapping[str, Sequence[Artist]], most: int
+) -> None:
+    """Draw a legend below a figure or a part of one, or two with titles beside each other."""
+    if not isinstance(legend, Mapping):
+        if legend:
+            part.legend(handles=legend, loc="outside lower center", ncols=most, columnspacing=1.0)
+        return
+    for place, (title, entries) in zip(("left", "right"), legend.items(), strict=True):
+        look: dict[str, Any] = {"columnspacing": 0.8, "handlelength": 1.0, "title_fontsize": 8}
+        part.legend(handles=entries, loc=f"outside lower {place}", ncols=most, title=title, **look)
 
 
 def _title(name: str, data: Any, titles: Mapping[str, str] | None) -> str:

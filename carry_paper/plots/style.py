@@ -3,22 +3,24 @@
 import base64
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal
 
 import matplotlib.style
-import numpy as np
 import seaborn as sns
-from matplotlib.collections import QuadMesh
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
+from matplotlib.ticker import FixedLocator
 from PIL import Image
+
+from carry_paper.plots.hover import names_as_ids
 
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
-LARGEST_NAMED_MAP = 2_000  # cells: a larger heat map does not say its values
+STEPS_OF_A_BAR = 50  # colours in a bar of colours
 INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme.
 # The classes have about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a
@@ -28,6 +30,23 @@ DIGIT_COLOURS = (
     *("#1F4EFE", "#C4855F", "#8939CD", "#26830A", "#D55790"),
     *("#7A7962", "#3B85FC", "#BC04A1", "#A882CE", "#E43704"),
 )
+# What becomes of a digit. A digit that is too large has a carry too many, or one too small has a
+# carry too few; where both are counted together it is off by one.
+CORRECT, TOO_LARGE, TOO_SMALL, WRONG = "#17806A", "#D2600A", "#7D6BB8", "#8C94A2"
+OFF_BY_ONE = "#B0527A"
+TRAIN, TEST = "#8A8D93", "#7A1F5C"  # curves of training sums and of test sums
+# Zero is white in all maps. Attention is blue, and so are cosines and counts of heads; shares of
+# correct digits are green. `#FFFFFF` itself would be the ground, which is dark in the dark theme.
+ATTENTION = LinearSegmentedColormap.from_list(
+    "attention", ["#FEFEFE", "#BFD9F0", "#62A3D5", "#1F66AD", "#08264F"]
+)
+ACCURACY = LinearSegmentedColormap.from_list(
+    "accuracy", ["#FEFEFE", "#D6EDE6", "#9FD2C3", "#58AE97", "#187F6B"]
+)
+# Text on boxes, whose colours are the same in the dark theme; and numbers on the cells of a map,
+# whose colours become their negatives there.
+ON_DARK, ON_LIGHT = "#FCFCFC", "#20242E"
+ON_DARK_CELL, ON_LIGHT_CELL = "#FDFDFD", "#21252F"
 STYLE = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
@@ -65,44 +84,14 @@ style = partial(matplotlib.style.context, ["default", STYLE])
 def svg(figure: Figure, alt: str = "") -> str:
     """Return a figure as SVG text; the same figure gives the same text.
 
-    A map's id says, for the built page, whether something is written on it, how many columns it
-    has, and its values. `alt` becomes the `dc:title`.
+    Its ids have the names and values of what it shows (`plots.hover`). `alt` becomes the
+    `dc:title`.
     """
     text = io.StringIO()
     metadata = {"Date": None, "Creator": None, "Title": alt}
-    with maps_with_ids(figure):
+    with names_as_ids(figure):
         figure.savefig(text, format="svg", metadata=metadata, dpi=SVG_DPI)
     return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
-
-
-@contextmanager
-def maps_with_ids(figure: Figure) -> Iterator[None]:
-    """Give the maps of a figure ids, and leave the figure as it was."""
-    maps = cast(list[Any], figure.findobj(lambda part: isinstance(part, AxesImage | QuadMesh)))
-    before = [(part, part.get_rasterized(), part.get_gid()) for part in maps]
-    for part in maps:
-        # The bars of colours are rasterized too, and a rasterized part would have no id.
-        part.set_rasterized(part.get_rasterized() and part.axes.texts)
-        gid = _map_id(part)
-        if gid:
-            part.set_gid(gid)
-    try:
-        yield
-    finally:
-        for part, rasterized, gid in before:
-            part.set_rasterized(rasterized)
-            part.set_gid(gid)
-
-
-def _map_id(part: Any) -> str:
-    """Return the id of a heat map; nothing for a picture of another kind."""
-    values: Any = np.ma.filled(np.ma.asarray(part.get_array(), dtype=float), np.nan)
-    if values.ndim != 2:
-        return ""
-    kind = "written" if part.axes.texts else "map"
-    is_named = min(values.shape) > 1 and values.size <= LARGEST_NAMED_MAP
-    cells = " ".join(f"{x:.2g}" for x in values.flat) if is_named else ""
-    return f"{kind} {values.shape[1]} {cells}"
 
 
 def _smaller(picture: re.Match[str]) -> str:
@@ -128,3 +117,48 @@ def name_grid(
         ax.set_ylabel(name, rotation=0, ha="right", va="center", weight=weights[0])
     for ax, name in zip(axes[0], top, strict=False):
         ax.set_title(name, weight=weights[1])
+
+
+def colour_bar(
+    figure: Any,
+    axes: Any,
+    colours: Colormap,
+    label: str,
+    *,
+    norm: Normalize | None = None,
+    location: Literal["right", "bottom"] = "bottom",
+) -> Axes:
+    """Draw a bar of colours beside or below some panels of maps, and return its panel.
+
+    Args:
+        figure: The figure, or the part of one, that has the panels.
+        axes: The panels.
+        colours: The palette of their maps.
+        label: What is measured.
+        norm: The values of the palette's ends; 0 and 1 if None.
+        location: The side of the panels on which the bar is.
+    """
+    scale = norm or Normalize(0, 1)
+    aspect = 45 if location == "bottom" else 30
+    bar = figure.colorbar(
+        ScalarMappable(scale, colours.resampled(STEPS_OF_A_BAR)),
+        ax=axes,
+        location=location,
+        aspect=aspect,
+        shrink=0.7,
+        pad=0.02,
+        label=label,
+    )
+    bar.outline.set_linewidth(0.4)
+    bar.ax.tick_params(length=1.5, pad=1.5)
+    if norm is None:
+        bar.locator = FixedLocator([0, 0.5, 1])
+    panel: Axes = bar.ax
+    panel.set_gid(f"scale {colours.name}")
+    return panel
+
+
+def write_numbers(ax: Axes) -> None:
+    """Let seaborn's numbers on a map's cells keep their contrast when the theme is dark."""
+    for text in ax.texts:
+        text.set_color(ON_DARK_CELL if text.get_color() == "w" else ON_LIGHT_CELL)

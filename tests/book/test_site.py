@@ -167,7 +167,7 @@ def data_of(path: Path) -> tuple[dict[str, list[pd.DataFrame]], str]:
 def test_every_figure_and_table_of_a_page_has_its_data(path):
     frames, text = data_of(path)
     body = text.partition("<article")[2].partition("</article")[0]
-    n_figures = body.count('class="figure-svg"') + len(re.findall(r'<img [^>]*\.svg"', body))
+    n_figures = body.count('class="figure-svg') + len(re.findall(r'<img [^>]*\.svg"', body))
     assert len(frames["figure"]) == n_figures
     assert len(frames["table"]) == len(TABLE.findall(body))
     for frame in [*frames["figure"], *frames["table"]]:
@@ -182,7 +182,7 @@ def test_the_data_of_two_pages_are_what_they_drew():
     stored = read_arrays(ROOT / f"data/results/author/fig03.{groups.MAIN}.npz", "")
     of_author = maps[maps.side.str.startswith("author")]
     for i, carry_class in enumerate(stored["classes"]):
-        cells = of_author[(of_author.left == carry_class) & (of_author.panel == "0:1")]
+        cells = of_author[(of_author.panel == carry_class) & (of_author.left == "0:1")]
         expected = stored["attention"][i, 0, 1].flatten()
         np.testing.assert_allclose(cells.value.astype(float), expected, rtol=1e-5)
 
@@ -294,7 +294,7 @@ FAINT = """(() => {
     return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
   };
   const shapes = [...document.querySelectorAll(".figure-svg svg :is(path, use)")];
-  const own = shapes.filter((x) => !x.closest("defs, clipPath, .cells, .map, .written"));
+  const own = shapes.filter((x) => !x.closest("defs, clipPath, .map, .scale"));
   return own.map(faint).filter((x) => x).slice(0, 3);
 })()"""
 

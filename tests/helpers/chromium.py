@@ -111,8 +111,10 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """Press a key, by its name, on what has the focus."""
-        text = {"text": " "} if key == " " else {"text": "\r"} if key == "Enter" else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        more: dict[str, Any] = {" ": {"text": " "}, "Enter": {"text": "\r"}}.get(key, {})
+        if key == "Tab":
+            more = {"windowsVirtualKeyCode": 9}  # the focus moves by the code
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from carry_core.carries import paper_name, patterns
 from carry_paper.pages import data_files
 from carry_paper.pages.show import show
 from carry_paper.plots import drawn
-from carry_paper.plots.attention import class_grid
+from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.outcomes import accuracy_map, cell_bars
 from carry_paper.plots.planes import plane_figure
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
@@ -46,7 +46,7 @@ def test_a_map_has_its_cells_by_side_panel_and_place():
         }
     answer = dict(zip(LAYOUT.answer, LAYOUT.position_names, strict=True))
     figure = subfigures(
-        sides, lambda part, side: class_grid(part, side, LAYOUT, answer), height=4.0
+        sides, lambda part, side: attention_grid(part, side, LAYOUT, answer), height=4.0
     )
     table = read(data_files.csv_of(figure))
     assert list(table.columns) == list(drawn.Item._fields)
@@ -55,15 +55,15 @@ def test_a_map_has_its_cells_by_side_panel_and_place():
     for side, arrays in sides.items():
         of_side = table[table.side == f"{side}, run 4"]
         for i, carry_class in enumerate(classes):
-            for column, head in enumerate(["0:0", "0:1", "1:0", "1:1 ★"]):
-                cells = of_side[(of_side.panel == head) & (of_side.left == carry_class)]
-                expected = arrays["attention"][i, column // 2, column % 2]
-                if column >= 2:
+            for row, head in enumerate(["0:0", "0:1", "1:0", "1:1 ★"]):
+                cells = of_side[(of_side.left == head) & (of_side.panel == carry_class)]
+                expected = arrays["attention"][i, row // 2, row % 2]
+                if row >= 2:
                     expected = expected[list(LAYOUT.answer)]
                 np.testing.assert_allclose(cells.value, expected.flatten(), rtol=1e-5)
                 assert list(cells.x.astype(float)[: LAYOUT.length]) == [*range(LAYOUT.length)]
                 rows = cells.y.iloc[:: LAYOUT.length]
-                expected_rows = [*answer.values()] if column >= 2 else range(LAYOUT.length)
+                expected_rows = [*answer.values()] if row >= 2 else range(LAYOUT.length)
                 assert list(rows.astype(str)) == [str(row) for row in expected_rows]
 
 
@@ -88,7 +88,7 @@ def test_bars_have_runs_and_names_and_the_paper_has_its_line():
         assert of_run["accuracy"] == pytest.approx(cell.accuracy, rel=1e-5)
         assert of_run["corrected"] == pytest.approx(cell.corrected, rel=1e-5)
     lines = table[table.kind == "across"]
-    assert set(lines.series) == {"right, in the paper"}
+    assert set(lines.series) == {"correct, in the paper"}
     np.testing.assert_allclose(sorted(lines.y), sorted(cells[cells.run == 2].accuracy), rtol=1e-5)
 
 

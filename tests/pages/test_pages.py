@@ -17,7 +17,7 @@ from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
 from carry_paper.pages.html import slug
 from carry_paper.plots import style
-from carry_paper.plots.sides import AUTHORS, OURS
+from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 
 MAIN, OTHER = "n2_s0.3_w0.2", "n2_s0.3_w0.0"
 ROOT = Path(__file__).parents[2]
@@ -89,23 +89,51 @@ def test_all_that_is_stored_of_the_author_s_side_is_small_and_says_its_source():
             assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
 
 
+def test_sides_that_stand_beside_each_other_are_figures_within_one():
+    inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
+
+    def draw(figure, side):
+        ax = figure.subplots()
+        ax.plot([0, side])
+        ax.tick_params(length=0)  # matplotlib writes an empty group for each mark
+
+    html = inlined(style.svg(subfigures({"left": 1, "right": 2}, draw, height=2.0)), "f", "Two.")
+    left, right = html.split("<svg")[1:]
+    for side, other, x in ((left, right, 0), (right, left, 288)):
+        assert f'viewBox="{x} 0 288 144"' in side
+        assert len(re.findall(r"<g\b", side)) == side.count("</g>")
+        assert other.count("</svg>") == 1
+    assert ">left<" in left
+    assert ">left<" not in right
+    assert ">right<" in right
+    assert ">right<" not in left
+    assert html.count('role="img"') == 1
+    stacked = subfigures({"above": 1, "below": 2}, draw, height=2.0, stacked=True)
+    assert inlined(style.svg(stacked), "f", "Two.").count("<svg") == 1
+
+
 def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text():
     inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
     with style.style():
         figure = plt.figure()
         ax = figure.subplots()
         ax.plot([0, 1], color=style.INK)
-        ax.bar(0, 1)[0].set_gid("value 0.25")
-        ax.imshow([[0.02, 0.75], [np.nan, 1]])
+        ax.bar(0, 1)[0].set(gid="value our run 3: 0.25", url="../book/playground.html#run=a&do=b")
+        ax.imshow([[0.02, 0.75], [np.nan, 1]], cmap=style.ATTENTION)
+        ax.set(title="head 1:0", yticks=[0, 1], yticklabels=["tens", "units"])
     html = inlined(style.svg(figure, "A line <goes> up."), "figure3", "A line <goes> up.")
     assert 'aria-label="A line &lt;goes&gt; up."' in html
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert ids
     assert all(name.startswith("figure3-") for name in ids)
     assert set(re.findall(r"(?:url\(|href=\")#([^\")]+)", html)) <= set(ids)
-    assert "<g><title>0.25</title><path" in html
-    assert re.findall('h1"><title>([^<]*)', html) == ["0.75", "1"]
-    assert "<g><title>less than 0.1</title><image" in html
+    assert "<title>" not in html
+    assert 'data-panel="head 1:0"' in html
+    assert '<g data-value="our run 3: 0.25">' in html
+    assert '<g data-try="../book/playground.html#run=a&amp;do=b"><path' in html
+    assert "<a " not in html
+    assert 'class="map attention" data-columns="2" data-rows="tens|units" data-names=""' in html
+    assert 'data-values="0.02 0.75 nan 1"' in html
     assert f"var(--figure-ink, {style.INK.lower()})" in html
 
 

@@ -28,13 +28,15 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
         {"attention": pattern, "classes": np.array(names), "decision_head": np.array(1)},
         layout,
     )
+    *maps, bar = figure.axes
+    assert bar.get_gid() == "scale attention"
     panels = [
         (l, h, t)
         for l in range(config.layers)
         for h in range(config.heads)
         for t in range(len(names))
     ]
-    for ax, (l, h, t) in zip(figure.axes, panels, strict=True):
+    for ax, (l, h, t) in zip(maps, panels, strict=True):
         rows = list(layout.answer) if l == config.layers - 1 else slice(None)
         np.testing.assert_array_equal(ax.images[0].get_array(), pattern[t, l, h][rows])
         assert ax.images[0].get_clim() == (0, 1)
@@ -124,7 +126,7 @@ def test_drawing_the_svg_leaves_the_figure_as_it_was():
     image.set_rasterized(True)
     before = png(figure)
     text = svg(figure)
-    assert 'id="map 3 1 0 0' in text
+    assert 'id="map viridis 3;' in text
     assert image.get_rasterized()
     assert image.get_gid() is None
     assert png(figure) == before

@@ -332,8 +332,9 @@ def test_curves_are_drawn_at_epochs_that_were_tested():
 def test_pages_say_which_epochs_their_curves_have():
     assert words.tested_epochs(ramps()) == ""
     sentence = words.tested_epochs(thin(ramps()))
-    assert "every epoch up to 50, then one in 10 or more" in sentence
-    assert "up to 9 epochs before" in sentence
+    assert "every epoch up to 50" in sentence
+    assert "at most 10 epochs apart" in sentence
+    assert "up to 9 epochs earlier" in sentence
 
 
 def test_the_slider_over_training_has_epochs_at_equal_distances(data, monkeypatch):

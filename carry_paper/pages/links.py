@@ -1,0 +1,26 @@
+"""Links from what a figure shows of a run to the playground, with the same intervention."""
+
+from collections.abc import Mapping
+
+from carry_core.interventions import Combined, Intervention
+from carry_paper.pages.page import Page
+from carry_paper.pages.playground import address, has_run
+
+
+def playground_links(
+    page: Page, parts: Mapping[str, Mapping[int, Intervention | Combined]]
+) -> dict[tuple[str, str], str]:
+    """Return links to the playground by part and run, for the shipped runs that this has.
+
+    Args:
+        page: The page, whose runs they are.
+        parts: Interventions by the name of a part in the figure, and by run.
+    """
+    if page.source != "ours" or page.path is not None:
+        return {}
+    return {
+        (part, str(run)): address(f"{page.group}/{run}", intervention=intervention)
+        for part, interventions in parts.items()
+        for run, intervention in interventions.items()
+        if has_run(page.group, run)
+    }
