@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -94,8 +94,7 @@ serve: book ## the same, then serve the site on this machine
 
 # A copy that the reader has changed is never overwritten. JupyterLab is installed on first use.
 lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
-	@mkdir -p _build/lab
-	@cp -n notebooks/*.ipynb _build/lab/ 2>/dev/null || true
+	@$(PY) workflow/lab.py _build/lab
 	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
@@ -177,6 +176,9 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
 	@$(PY) workflow/dist.py
 
+hub: $(READY) ## write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
+	@$(PY) workflow/hub.py $(GROUPS)
+
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
 	@rm -rf _build/bare && $(PYTHON) -m venv _build/bare
@@ -186,6 +188,9 @@ bare: wheel ## the wheel where its five packages alone are installed, then with 
 	@MPLCONFIGDIR=_build/bare/matplotlib _build/bare/bin/python -c 'import matplotlib.font_manager' # as in .venv
 	@_build/bare/bin/python -m pip install --quiet --target _build/bare/tools twine check-wheel-contents
 	@CARRY_BARE=1 $(PY) -m pytest -q tests/book/test_wheel.py
+
+versions: $(READY) ## the wheel and its fast tests with the oldest and the newest packages on Python 3.11 to 3.13, where these are; VERSIONS="3.11-oldest" some
+	@$(PY) workflow/versions.py $(VERSIONS)
 
 # Triton's interpreter does without a GPU, and needs an older numpy, so both stay out of .venv.
 triton: $(READY) ## the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes
