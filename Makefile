@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -41,8 +41,8 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up .venv: a few minutes, once."
 	@$(PYTHON) -m venv .venv
-	@$(PY) -m pip install --quiet $(TORCH)
-	@$(PY) -m pip install --quiet --requirement requirements.lock
+	@{ $(PY) -m pip install --quiet $(TORCH) && $(PY) -m pip install --quiet --requirement requirements.lock; } 2> .venv/pip.log || { \
+	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network once: .venv/pip.log has pip's words" >&2; exit 2; }
 	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(PY) -m pip check
 	@mkdir -p .venv/ipython/profile_default
@@ -94,8 +94,7 @@ serve: book ## the same, then serve the site on this machine
 
 # A copy that the reader has changed is never overwritten. JupyterLab is installed on first use.
 lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
-	@mkdir -p _build/lab
-	@cp -n notebooks/*.ipynb _build/lab/ 2>/dev/null || true
+	@$(PY) workflow/lab.py _build/lab
 	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab
@@ -174,11 +173,24 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 	@.venv/bin/carry verify
 	@$(MAKE) --no-print-directory compare
 
-# pyproject.toml names the core's five packages. Nothing else is installed here.
-bare: ## carry_core where its five packages alone are installed, and what `carry` says there: a minute or two
-	@rm -rf _build/bare build && $(PYTHON) -m venv _build/bare
-	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) .
+wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
+	@$(PY) workflow/dist.py
+
+hub: $(READY) ## write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
+	@$(PY) workflow/hub.py $(GROUPS)
+
+# pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
+bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
+	@rm -rf _build/bare && $(PYTHON) -m venv _build/bare
+	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) _build/dist/*.whl
 	@cd _build/bare && bin/python -W error ../../tests/bare.py
+	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock matplotlib
+	@MPLCONFIGDIR=_build/bare/matplotlib _build/bare/bin/python -c 'import matplotlib.font_manager' # as in .venv
+	@_build/bare/bin/python -m pip install --quiet --target _build/bare/tools twine check-wheel-contents
+	@CARRY_BARE=1 $(PY) -m pytest -q tests/book/test_wheel.py
+
+versions: $(READY) ## the wheel and its fast tests with the oldest and the newest packages on Python 3.11 to 3.13, where these are; VERSIONS="3.11-oldest" some
+	@$(PY) workflow/versions.py $(VERSIONS)
 
 # Triton's interpreter does without a GPU, and needs an older numpy, so both stay out of .venv.
 triton: $(READY) ## the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes

@@ -26,6 +26,8 @@ from carry_core.errors import BadInput
 Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
+# A wheel has the main group's runs here; a checkout has no such folder.
+PACKAGED = Path(__file__).resolve().parent / "data"
 # The most bytes of a text, or of unpacked arrays: no file of ours has a tenth of that.
 LARGEST = 2**28
 REASON = 200  # characters of an error's text
@@ -37,10 +39,18 @@ ZIP_MEMBERS = slice(10, 12)
 def data_dir() -> Path:
     """Return the folder with weights and results: CARRY_DATA if set, else the repository's.
 
+    Where a wheel is installed, it is the one in the package, which has few weights and no results.
+
     Raises:
         BadInput: CARRY_DATA is a name that cannot be one of a folder, or it may not be read.
     """
-    return _folder_of("CARRY_DATA") or ROOT / "data"
+    own_folder = PACKAGED if PACKAGED.is_dir() else ROOT / "data"
+    return _folder_of("CARRY_DATA") or own_folder
+
+
+def is_packaged(path: Path) -> bool:
+    """Return True if this is a file or folder of an installed wheel, or would be one."""
+    return PACKAGED.is_dir() and path.is_relative_to(PACKAGED)
 
 
 def author_dir() -> Path:

@@ -15,6 +15,7 @@ float32. `load` also takes the path of such a file, or of a folder of them, wher
 """
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -32,7 +33,14 @@ from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, damaged, data_dir, open_tensors, replacing_all
+from carry_core.files import (
+    author_dir,
+    damaged,
+    data_dir,
+    is_packaged,
+    open_tensors,
+    replacing_all,
+)
 from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer
 
@@ -545,6 +553,8 @@ def remedy(path: Path, group: str | None = None) -> str:
         return "run `carry import-author DIR` again"
     if not path.is_relative_to(data_dir()):
         return "get it again, or train it again"
+    if is_packaged(path):
+        return "install carry-core again with `pip install --force-reinstall`"
     return f"move it away and train {group or path.parent.parent.name} again"
 
 
@@ -559,12 +569,30 @@ def missing(
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
     if not data_dir().is_dir():
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
+    if is_packaged(folder(source)):
+        return BadInput(
+            f"{start} the installed package has {groups.MAIN} alone; the repository{address()} has "
+            "the others: name its data/ in CARRY_DATA."
+        )
     command = f"carry train {group}"
     if recipe:
         command += f" --recipe {recipe}"
     if listed:
         command += f" --runs {listed}"
     return BadInput(f"{start} make them with `{command}`.")
+
+
+def address() -> str:
+    """Return where the repository is, in words that follow its name; "" if nobody has said."""
+    try:
+        labelled_urls = importlib.metadata.metadata("carry-core").get_all("Project-URL", [])
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    for labelled_url in labelled_urls:
+        label, _, url = labelled_url.partition(", ")
+        if label == "Source":
+            return f" at {url}"
+    return ""
 
 
 # ---- weights

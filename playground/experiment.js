@@ -2,7 +2,7 @@
 const CarryExperiment = (() => {
   const { make, percent, miss, schoolbook, PLACES, CLASSES } = CarryViews;
   const EACH = 20; // sums of each class
-  const OUTCOME = { right: 0, "one too small": 0, "one too large": 0, wrong: 0 };
+  const OUTCOME = { correct: 0, "one too small": 0, "one too large": 0, wrong: 0 };
 
   /** @summary The carry class of a sum (Sec. 2), as an index. @param {Sum} sum */
   function classify(sum) {

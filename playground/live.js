@@ -1,6 +1,6 @@
 // The sum on the front page, with a switch for each part of the last layer. The script of the run that it shows comes next.
 const CarryLive = (() => {
-  const { $, make, miss, schoolbook, table, SYMBOLS, PLACES } = CarryViews;
+  const { $, make, miss, missClass, misses, schoolbook, table, SYMBOLS, PLACES } = CarryViews;
   let sum = /** @type {Sum} */ ([352, 271]);
   let run = /** @type {any} */ (null); // a Run, once it is unpacked
   const switches = /** @type {Map<Switch, any>} */ (new Map()); // each part's button
@@ -25,17 +25,9 @@ const CarryLive = (() => {
     return CarryState.tidy([{ kind: "Ablation", heads: values("heads").sort(), mlps: values("mlps") }]);
   }
 
-  /** @summary A sentence for each wrong digit. @param {number[]} digits of the model */
+  /** @summary What the model's digits show. @param {number[]} digits */
   function explain(digits) {
-    const { digit, carry_in } = schoolbook(sum, run.config.width);
-    const sentences = digit.flatMap((right, i) => {
-      const how = miss(digits[i], right);
-      if (how === "right") return [];
-      const start = `The ${PLACES[i]} digit is ${how}`;
-      if (how === "one too large" && !carry_in[i]) return `${start}: the model carried where no carry was due.`;
-      if (how === "one too small" && carry_in[i]) return `${start}: the carry from the ${PLACES[i + 1]} was not added.`;
-      return `${start}.`;
-    });
+    const sentences = misses(sum, run.config.width, digits);
     if (sentences.length) return sentences.join(" ");
     return off.size ? "Correct: this sum does not need what is off." : "Correct. Which digit depends on which part?";
   }
@@ -47,8 +39,7 @@ const CarryLive = (() => {
     const { digits } = CarryModel.answer(run, logits);
     const { total, carry_in, digit } = schoolbook(sum, config.width);
     const shown = digits.map((found, i) => {
-      const isRight = found === digit[i];
-      return make("span", isRight ? {} : { class: "pg-wrong" }, SYMBOLS[found]);
+      return make("span", { class: missClass(miss(found, digit[i])) }, SYMBOLS[found]);
     });
     const columns = CarryModel.digits(sum[0], config.width).map((x, i) => [x, total[i] - x]);
     $("sum").textContent = `${sum.join(" + ")} =`;

@@ -1,9 +1,9 @@
 // Puts the page together: what a reader does changes the state, the state is written into the address, views are drawn.
 const CarryRuns = (() => {
   const { $, make, attentionMap, cellAt, token } = CarryViews;
-  const { switching, switches, isOff, toggled, neurons } = CarryControls;
+  const { switching, chips, inAWord, toggled, neurons, topNeurons } = CarryControls;
   const folder = /** @type {HTMLScriptElement} */ (document.currentScript).src.replace(/[^/]*$/, "runs/");
-  const INITIAL = /** @type {any} */ ({ run: "n2_s0.3_w0.2/0", sum: [352, 271], do: [], frame: 1 });
+  const INITIAL = /** @type {any} */ ({ run: "n2_s0.3_w0.2/0", sum: [352, 271], do: [], line: {}, frame: 1 });
   const NUMBERS = { a: "sum", b: "sum", a2: "source", b2: "source" }; // fields, and what each is part of
   const received = /** @type {Map<string, Packed>} */ (new Map());
   const loaded = /** @type {Map<string, Promise<Run>>} */ (new Map());
@@ -36,7 +36,15 @@ const CarryRuns = (() => {
       await act();
     } catch (error) {
       say([{ field, text: /** @type {Error} */ (error).message }]);
+      if (field === "sum") outdated();
     }
+  }
+
+  /** What is typed is no sum: the answer is still of the sum before, and is greyed. */
+  function outdated() {
+    if (!pass) return;
+    $("page").classList.add("pg-stale");
+    $("spoken").textContent = `No answer yet: what is grey is still about ${state.sum.join(" + ")}.`;
   }
 
   /** @summary A run, whose script is loaded once. @param {string} id @returns {Promise<Run>} */
@@ -59,12 +67,13 @@ const CarryRuns = (() => {
     try {
       const run = await load(asked.run);
       if (mine !== turn) return;
-      if (asked.do.length && asked.run !== state.run) {
-        const fitting = CarryState.parse(CarryState.format({ do: asked.do }), { do: [] }, run);
-        asked.do = fitting.state.do;
+      if (asked.run !== state.run) {
+        const { do: parts, line } = asked;
+        const fitting = CarryState.parse(CarryState.format({ do: parts, line }), { do: [], line: {} }, run);
+        Object.assign(asked, fitting.state);
         problems.push(...fitting.problems);
       }
-      if (JSON.stringify([asked.run, asked.do]) !== JSON.stringify([state.run, state.do])) counted = null;
+      if (key(asked) !== key(state)) counted = null;
       state = asked;
       if (built?.id !== run.id) build(run);
       compute(run);
@@ -79,12 +88,24 @@ const CarryRuns = (() => {
     }
   }
 
+  /** @summary What random sums are counted under. @param {State} state */
+  const key = ({ run, do: parts, line }) => JSON.stringify([run, parts, line]);
+
   function compute(/** @type {Run} */ run) {
     const tokens = CarryModel.encode(run.config, ...state.sum);
     const [intact, hook] = [CarryModel.forward(run, tokens), CarryModel.intervene(run, state.do)];
     const start = performance.now();
-    pass = { run, sum: state.sum, tokens, intact, cache: CarryModel.forward(run, tokens, hook) };
+    const unheld = CarryModel.forward(run, tokens, hook);
     times.push(performance.now() - start);
+    const isHeld = Object.keys(state.line).length > 0;
+    const cache = isHeld ? CarryModel.forward(run, tokens, whole(run)) : unheld;
+    pass = { run, sum: state.sum, tokens, intact, unheld, cache, hook };
+  }
+
+  /** @summary The hook of all that the state changes: interventions, then carries that are held. @param {Run} run */
+  function whole(run) {
+    const [intervened, held] = [CarryModel.intervene(run, state.do), CarryModel.holdCoordinates(run, state.line)];
+    return /** @type {Hook} */ ((name, x) => held(name, intervened(name, x)));
   }
 
   /** The foot, after some passes more so that it has a median to report. */
@@ -124,7 +145,8 @@ const CarryRuns = (() => {
   }
 
   /** @summary The elements that depend on the run's shape. @param {Run} run */
-  function build({ id, config }) {
+  function build(run) {
+    const { id, config } = run;
     const [layers, heads] = [config.layers, config.heads].map((n) => [...Array(n).keys()]);
     const each = layers.flatMap((layer) => heads.map((head) => ({ layer, head })));
     const maps = each.map(({ layer, head }) => {
@@ -133,23 +155,46 @@ const CarryRuns = (() => {
       const map = attentionMap(`head ${layer}:${head}`, { ...switching("heads", [layer, head]), ...listening });
       return { ...map, layer, head };
     });
-    const strips = layers.map((layer) => ({ ...neurons(config, layer), layer }));
-    const options = [...Array(3 * config.width + 1).keys()].map((i) => make("option", { value: i }, `token ${i}`));
-    $("parts").replaceChildren(...layers.map((layer) => switches(config, layer)));
+    const strips = layers.map((layer) => ({ ...neurons(config, layer), layer })).reverse(); // the final MLP first
+    const options = positions(config).map((text, i) => make("option", { value: i }, text));
+    const panel = CarryPanel.panel(run);
+    const sliders = CarryCoordinate.sliders(run, hold);
+    const top = topNeurons(config);
+    $("chips").replaceChildren(...chips(run));
+    $("net").replaceChildren(panel.element);
+    $("line").replaceChildren(...sliders.elements);
+    $("top").replaceChildren(top.element);
     $("maps").replaceChildren(...maps.map(({ element }) => element));
-    $("neurons").replaceChildren(...strips.flatMap(({ grid }, layer) => [make("p", {}, `MLP ${layer}`), grid]));
-    $("at").replaceChildren(make("option", { value: "" }, "all tokens"), ...options);
+    const named = strips.map(({ grid, layer }, i) => {
+      return make("div", {}, make("p", { class: "pg-hint" }, `${i ? "" : "Final MLP: "}MLP ${layer}`), grid);
+    });
+    $("neurons").replaceChildren(...named);
+    $("at").replaceChildren(make("option", { value: "" }, "all positions"), ...options);
     $("watched").replaceChildren(...options.map((option) => option.cloneNode(true)));
     [watched] = config.answer;
-    built = { id, maps, strips };
+    built = { id, maps, strips, panel, sliders, top };
   }
+
+  /** @summary A name for each position. @param {Config} config */
+  function positions({ width, answer }) {
+    const digits = (/** @type {string} */ name) => CarryState.PLACES.map((place) => `${place} of the ${name} number`);
+    const tokens = [...digits("first"), "+", ...digits("second"), ...Array(width).fill("")];
+    return tokens.map((token, i) => {
+      const place = CarryState.PLACES[answer.indexOf(i)];
+      const read = place ? `answer, ${place}` : "";
+      return `position ${i}: ${[token, read].filter(Boolean).join("; ")}`;
+    });
+  }
+
+  /** @summary Hold a column's carry at a coordinate. @param {number} column @param {number} value */
+  const hold = (column, value) => change({ line: { ...state.line, [column]: value } });
 
   /** @type {(svg: SVGElement, layer: number, head: number, event: PointerEvent) => void} */
   function hover(svg, layer, head, event) {
     const [query, key] = cellAt(svg, event) || [];
     const p = pass.cache[`blocks.${layer}.attn.pattern`].data[head * 100 + query * 10 + key];
     const [from, to] = [query, key].map((i) => token(pass, i));
-    $("hover").textContent = p >= 0 ? `Head ${layer}:${head}: ${from} looks at ${to} with ${p.toFixed(3)}.` : "";
+    $("hover").textContent = p >= 0 ? `Head ${layer}:${head}: ${from} gives ${to} ${p.toFixed(3)} of its attention.` : "";
   }
 
   /** @summary Show what an intervention has put in the place of its parts. @param {Intervention} part */
@@ -159,7 +204,7 @@ const CarryRuns = (() => {
     if (source) [$("a2").value, $("b2").value] = source;
     const at = positions.join(",");
     $("at").value = at;
-    if ($("at").selectedIndex < 0) $("at").append(make("option", { value: at, selected: "" }, `tokens ${at}`));
+    if ($("at").selectedIndex < 0) $("at").append(make("option", { value: at, selected: "" }, `positions ${at}`));
   }
 
   function draw() {
@@ -167,36 +212,55 @@ const CarryRuns = (() => {
     const { label, training } = /** @type {Listed} */ (known.find(({ id }) => id === state.run));
     $("run").value = state.run;
     ["a", "b"].forEach((field, i) => {
-      if (document.activeElement !== $(field)) $(field).value = state.sum[i];
+      if (Number($(field).value || NaN) !== state.sum[i]) $(field).value = state.sum[i];
     });
+    built.top.draw(pass, watched); // before its buttons are marked
     if (state.do.length && !another) showHow(state.do[state.do.length - 1]);
     for (const button of $("page").querySelectorAll("[data-field]")) {
-      const off = isOff(state.do, button.dataset.field, JSON.parse(button.dataset.value));
-      button.setAttribute("aria-pressed", String(off));
-      for (const note of button.querySelectorAll(".pg-map-state")) note.textContent = off ? " off" : "";
+      const word = inAWord(state.do, button.dataset.field, JSON.parse(button.dataset.value));
+      button.setAttribute("aria-pressed", String(word !== ""));
+      for (const note of button.querySelectorAll(".pg-state")) note.textContent = word && ` ${word}`;
     }
     const pattern = (/** @type {any} */ { layer, head }) => CarryMaths.row(cache[`blocks.${layer}.attn.pattern`], head);
     for (const map of built.maps) map.draw(pattern(map), tokens);
     $("watched").value = watched;
-    for (const { draw, layer } of built.strips) draw(cache[`blocks.${layer}.mlp.post`], watched);
+    for (const strip of built.strips) strip.draw(pass, watched);
+    built.panel.draw(pass);
+    built.sliders.draw(pass, state);
+    CarryViews.showDigits($("digits"), pass);
     CarryViews.showAnswer($("answer"), pass);
     CarryViews.showProbes($("probes"), pass);
     CarryViews.showPlanes($("planes"), pass);
     CarryStepper.show($("stepper"), pass, state.frame);
     if (!counted) $("counts").replaceChildren(); // those of another intervention
-    $("spoken").textContent = CarryViews.spoken(pass);
+    $("page").classList.remove("pg-stale");
+    $("spoken").textContent = `${CarryViews.spoken(pass)}${invitation()}`;
     $("call").textContent = under() + (another ? " | …" : "");
     $("training").textContent = `${label}; trained by ${training}.`;
-    $("reset").disabled = $("and").disabled = !state.do.length;
+    $("reset").disabled = !state.do.length && !Object.keys(state.line).length;
+    $("and").disabled = !state.do.length;
     foot();
   }
 
-  const under = () => (state.do.length ? CarryState.call(state.do) : "intact");
+  /** What to do next, or why nothing changed. */
+  function invitation() {
+    const isIntact = !state.do.length && !Object.keys(state.line).length;
+    if (isIntact) return " Now take out a part, or move a carry.";
+    const isCorrect = CarryViews.spoken(pass).endsWith("correct.");
+    return isCorrect ? " This sum does not need what is changed." : "";
+  }
+
+  /** What the answers are given under, as Python writes it. */
+  function under() {
+    const held = Object.entries(state.line).map(([column, value]) => `${CarryState.PLACES[Number(column)]} ${value}`);
+    const parts = state.do.length || !held.length ? [state.do.length ? CarryState.call(state.do) : "intact"] : [];
+    return [...parts, ...(held.length ? [`carry held: ${held.join(", ")}`] : [])].join("; ");
+  }
 
   /** A hundred more sums, a few at a time so that the page stays alive. */
   function hundred() {
     const { run } = pass;
-    const hook = CarryModel.intervene(run, state.do);
+    const hook = whole(run);
     const mine = (counted = counted || CarryExperiment.counts());
     let left = CarryExperiment.EACH;
     (function some() {
@@ -235,9 +299,10 @@ const CarryRuns = (() => {
     const asked = new URLSearchParams(hash.slice(1)).get("run");
     const { id } = known.find((listed) => listed.id === asked) || known[0]; // what it can do has to be known first
     careful("run", async () => {
-      const { config } = await load(id);
+      const { config, lines } = await load(id);
       another = false;
-      const { state: next, problems } = CarryState.parse(hash, INITIAL, { runs: known.map(({ id }) => id), config });
+      const runs = known.map(({ id }) => id);
+      const { state: next, problems } = CarryState.parse(hash, INITIAL, { runs, config, lines });
       change(next, problems);
     });
   }
@@ -259,7 +324,7 @@ const CarryRuns = (() => {
     const turnTo = (/** @type {number} */ by) => change({ frame: Math.min(7, Math.max(1, state.frame + by)) });
     const clicks = {
       random,
-      reset: () => ((another = false), change({ do: [] })),
+      reset: () => ((another = false), change({ do: [], line: {} })),
       and: () => ((another = true), draw()),
       hundred,
       copy: () => copy(CarryState.python(state), "Python"),

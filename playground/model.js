@@ -2,6 +2,8 @@
 const CarryModel = (() => {
   const { zeros, linear, layerNorm, rotate, softmax, scores, gather, add, relu, row, dot, argmax } = CarryMaths;
   const [PLUS, EQUALS] = [10, 11];
+  const LOOKS = 50; // steps in which a digit is looked for along a line
+  const HALVINGS = 12; // of a step in which the digit changes
 
   /** @summary Decimal digits, most significant first. @param {number} number @param {number} width */
   const digits = (number, width) => [...String(number).padStart(width, "0")].map(Number);
@@ -17,6 +19,15 @@ const CarryModel = (() => {
   const [project, norm] = [named(linear), named(layerNorm)];
   /** @summary Logits of a stream. @param {Run} run @param {Tensor} resid */
   const unembed = ({ weights }, resid) => project(weights, "unembed", norm(weights, "norm", resid));
+
+  /** @type {(run: Run, layer: number, mid: Tensor, point: Hook) => Tensor} from resid_mid to resid_post */
+  function addMLP({ weights }, layer, mid, point) {
+    const block = `blocks.${layer}`;
+    const pre = point(`${block}.mlp.pre`, project(weights, `${block}.up`, norm(weights, `${block}.norm`, mid)));
+    const post = point(`${block}.mlp.post`, relu(pre));
+    const out = point(`${block}.mlp_out`, project(weights, `${block}.down`, post));
+    return point(`${block}.resid_post`, add(point(`${block}.mlp.skip`, mid), out));
+  }
 
   /** @type {(run: Run, tokens: number[], hook?: Hook) => Activations} all by name, with what the hook does to each */
   function forward(run, tokens, hook = (_, x) => x) {
@@ -43,10 +54,7 @@ const CarryModel = (() => {
       const z = point(`${block}.attn.z`, gather(pattern, v));
       const out = point(`${block}.attn_out`, project(weights, `${block}.o`, z));
       const mid = point(`${block}.resid_mid`, add(point(`${block}.attn.skip`, resid), out));
-      const pre = point(`${block}.mlp.pre`, project(weights, `${block}.up`, norm(weights, `${block}.norm`, mid)));
-      const post = point(`${block}.mlp.post`, relu(pre));
-      const mlp = point(`${block}.mlp_out`, project(weights, `${block}.down`, post));
-      resid = point(`${block}.resid_post`, add(point(`${block}.mlp.skip`, mid), mlp));
+      resid = addMLP(run, l, mid, point);
     }
     point("logits", unembed(run, resid));
     return cache;
@@ -108,6 +116,81 @@ const CarryModel = (() => {
     return cache;
   }
 
+  /** @summary The line of a column, if the run has one. @param {Run} run @param {number} column */
+  function lineOf({ lines, weights }, column) {
+    const i = lines.findIndex((line) => line.column === column);
+    return i < 0 ? null : { ...lines[i], direction: weights[`line.${i}.direction`].data };
+  }
+
+  /** @type {(line: FittedLine, stream: Float32Array) => number} 0 is the mean without a carry, 1 with one */
+  const coordinate = ({ direction, no_carry, carry }, stream) =>
+    (dot(direction, stream) - no_carry) / (carry - no_carry);
+
+  /** @type {(line: FittedLine, stream: Float32Array, value: number) => Float32Array} moved along the line */
+  function movedTo(line, stream, value) {
+    const { direction, no_carry, carry } = line;
+    const step = ((value - coordinate(line, stream)) * (carry - no_carry)) / dot(direction, direction);
+    return stream.map((x, i) => x + step * direction[i]);
+  }
+
+  /** @type {(run: Run, held: Coordinates) => Hook} holds each column's carry at a coordinate */
+  function holdCoordinates(run, held) {
+    const fitted = Object.entries(held).map(([column, value]) => {
+      return { line: /** @type {FittedLine} */ (lineOf(run, Number(column))), value };
+    });
+    return (name, x) => {
+      const here = fitted.filter(({ line }) => line.name === name);
+      if (!here.length) return x;
+      const data = x.data.slice();
+      for (const { line, value } of here) {
+        data.set(movedTo(line, row(x, line.position), value), line.position * x.shape[1]);
+      }
+      return { data, shape: x.shape };
+    };
+  }
+
+  /** @type {DigitAt} of a pass: what the model answers in a column if its carry's coordinate has a value */
+  function digitAt(run, column, cache, hook) {
+    const line = /** @type {FittedLine} */ (lineOf(run, column));
+    const { position } = line;
+    const mid = row(cache[line.name], position);
+    const atPosition = /** @type {Hook} */ ((name, x) => {
+      const all = zeros(3 * run.config.width + 1, x.data.length); // a hook expects all positions
+      all.data.set(x.data, position * x.data.length);
+      return { data: row(hook(name, all), position), shape: x.shape };
+    });
+    return (value) => {
+      const moved = { data: movedTo(line, mid, value), shape: [1, mid.length] };
+      const stream = addMLP(run, run.config.layers - 1, moved, atPosition);
+      return argmax([...unembed(run, stream).data]);
+    };
+  }
+
+  /** @type {(digit: (value: number) => number, from: number, to: number) => Stretch[]} of coordinates with one digit */
+  function stretches(digit, from, to) {
+    const found = [{ from, digit: digit(from) }];
+    for (let i = 1; i <= LOOKS; i++) {
+      let low = from + ((to - from) * (i - 1)) / LOOKS;
+      const high = from + ((to - from) * i) / LOOKS;
+      while (digit(high) !== found[found.length - 1].digit) {
+        low = changeBetween(digit, low, high);
+        found.push({ from: low, digit: digit(low) });
+      }
+    }
+    return found;
+  }
+
+  /** @type {(digit: (value: number) => number, low: number, high: number) => number} where it is no longer low's */
+  function changeBetween(digit, low, high) {
+    const before = digit(low);
+    for (let i = 0; i < HALVINGS; i++) {
+      const middle = (low + high) / 2;
+      if (digit(middle) === before) low = middle;
+      else high = middle;
+    }
+    return high;
+  }
+
   /** @summary The answer's digits and their probabilities by the logits. @param {Run} run @param {Tensor} logits */
   function answer({ config }, logits) {
     const probabilities = config.answer.map((i) => [...softmax({ data: row(logits, i), shape: [12] }).data]);
@@ -121,5 +204,6 @@ const CarryModel = (() => {
     const read = bias.map((value, j) => value + dot(row(weight, j), stream));
     return read.length > 1 ? argmax(read) : Number(read[0] > 0);
   }
-  return { digits, encode, forward, unembed, targets, intervene, means, answer, readProbe };
+  const line = { lineOf, coordinate, holdCoordinates, digitAt, stretches };
+  return { digits, encode, forward, unembed, targets, intervene, means, answer, readProbe, ...line };
 })();

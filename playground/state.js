@@ -1,9 +1,12 @@
 // What the address holds (#run=n2_s0.3_w0.2/2&sum=352+271&do={"kind":"Ablation","heads":[[1,0]]}), in one table of
-// properties. `do` is JSON that carry_core's Ablation.from_json reads; so do MeanAblation's and Patch's.
+// properties. carry_paper/pages/playground.py says what each is, and writes addresses too. `do` is JSON that
+// carry_core's Ablation.from_json reads; so do MeanAblation's and Patch's.
 const CarryState = (() => {
   class Unclear extends Error {} // its message is a line for the reader, beside a field
   const KINDS = ["Ablation", "MeanAblation", "Patch"];
   const HOW = ["kind", "positions", "source"]; // the other fields name parts
+  const PLACES = ["hundreds", "tens", "units"]; // columns, from the left
+  const RANGE = { low: -0.5, high: 1.5 }; // of a held coordinate
   const EXAMPLE = 'expected one such as {"kind":"Ablation","heads":[[1,0]]}';
 
   /** @summary Text from the address between quotation marks, cut short. @param {string} text */
@@ -22,13 +25,33 @@ const CarryState = (() => {
   /** @param {string} text @param {string} what @param {number} high the last that there is, from 1 on */
   function parseNumber(text, what, high) {
     if (/^\d{1,6}$/.test(text) && Number(text) >= 1 && Number(text) <= high) return Number(text);
-    throw new Unclear(`${quote(text)} is no ${what}: expected a number from 1 to ${high}.`);
+    throw new Unclear(`${quote(text)} is not ${what}: expected a number from 1 to ${high}.`);
   }
 
   function parseRun(/** @type {string} */ text, /** @type {string[]} */ runs) {
     if (runs.includes(text)) return text;
-    throw new Unclear(`${quote(text)} is no run of this page: expected one such as ${runs[0]}.`);
+    throw new Unclear(`${quote(text)} is not a run of this page: expected one such as ${runs[0]}.`);
   }
+
+  /** @type {(text: string, lines: Line[]) => Coordinates} such as hundreds:0.2,tens:1 */
+  function parseCoordinates(text, lines) {
+    const { low, high } = RANGE;
+    const example = `expected one such as hundreds:0.2, from ${low} to ${high}`;
+    if (!lines.length) throw new Unclear("A model of one layer has no line on which a carry can be held.");
+    const held = text.split(",").map((part) => {
+      const match = /^([a-z]+):(-?\d(?:\.\d{1,3})?)$/.exec(part);
+      const [column, value] = match ? [PLACES.indexOf(match[1]), Number(match[2])] : [-1, NaN];
+      if (!lines.some((line) => line.column === column) || !(value >= low && value <= high)) {
+        throw new Unclear(`${quote(part)} holds no carry at a coordinate: ${example}.`);
+      }
+      return [column, value];
+    });
+    return Object.fromEntries(held);
+  }
+
+  /** @summary As in the address. @param {Coordinates} held */
+  const writeCoordinates = (held) =>
+    Object.entries(held).map(([column, value]) => `${PLACES[Number(column)]}:${Number(value.toFixed(3))}`).join();
 
   /** @type {(config: Config) => Map<string, (x: any) => boolean>} whether values fit, in the order of to_json */
   function fields({ layers, heads, d_ff, width }) {
@@ -64,11 +87,11 @@ const CarryState = (() => {
   function parseIntervention(text, config) {
     const fits = fields(config);
     const parts = [readJSON(text)].flat().map((part) => {
-      if (part?.constructor !== Object) throw new Unclear(`${quote(text)} is no intervention: ${EXAMPLE}.`);
+      if (part?.constructor !== Object) throw new Unclear(`${quote(text)} is not an intervention: ${EXAMPLE}.`);
       const { kind = "Ablation", ...named } = part;
       if (!KINDS.includes(kind)) {
         const what = quote(typeof kind === "string" ? kind : text);
-        throw new Unclear(`${what} is no kind of intervention: ${EXAMPLE}.`);
+        throw new Unclear(`${what} is not a kind of intervention: ${EXAMPLE}.`);
       }
       for (const [field, values] of Object.entries(named)) {
         const fit = kind === "MeanAblation" && field === "patterns" ? undefined : fits.get(field);
@@ -98,8 +121,9 @@ const CarryState = (() => {
     run: [(text, { runs }) => parseRun(text, runs), String],
     sum: [parseSum, (sum) => sum.join("+")],
     do: [(text, { config }) => parseIntervention(text, config), writeIntervention],
-    frame: [(text) => parseNumber(text, "frame", 7), (frame) => (frame > 1 ? String(frame) : "")],
-    epoch: [(text, { epochs }) => parseNumber(text, "epoch", epochs), String],
+    line: [(text, { lines }) => parseCoordinates(text, lines), writeCoordinates],
+    frame: [(text) => parseNumber(text, "a frame", 7), (frame) => (frame > 1 ? String(frame) : "")],
+    epoch: [(text, { epochs }) => parseNumber(text, "an epoch", epochs), String],
   };
 
   /** @type {Parse} a state with what an address says put in, and a line for each thing that is not understood */
@@ -144,18 +168,23 @@ const CarryState = (() => {
   }
 
   /** @summary Python that does what the page shows. @param {State} state */
-  function python({ run, sum: [a, b], do: parts }) {
+  function python({ run, sum: [a, b], do: parts, line }) {
     const [group, number] = run.split("/");
     const kinds = new Set(parts.length ? parts.map(({ kind }) => kind) : ["Ablation"]);
+    const held = Object.entries(line).map(([column, value]) => `${column}: ${value}`);
+    const imported = held.length ? "from carry_paper.pages.playground import coordinate_hook\n" : "";
+    const hold = `hold = coordinate_hook(model, {${held.join(", ")}})\n`;
+    const both = `${hold}logits = model(tokens, lambda name, x: hold(name, hook(name, x)))`;
     return `import torch
 from carry_core import ${[...kinds, "encode", "load"].join(", ")}
-
+${imported}
 model = load("${group}").model(${number})
 tokens = encode(torch.tensor([${a}]), torch.tensor([${b}]), model.config.layout)
 intervention = ${call(parts)}
-logits = model(tokens, intervention.hook(model))
+hook = intervention.hook(model)
+${held.length ? both : "logits = model(tokens, hook)"}
 print(logits[0, list(model.config.layout.answer)].argmax(-1).tolist())
 `;
   }
-  return { Unclear, HOW, parseSum, parseIntervention, tidy, parse, format, call, python };
+  return { Unclear, HOW, PLACES, RANGE, parseSum, parseIntervention, tidy, parse, format, call, python };
 })();

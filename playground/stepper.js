@@ -28,8 +28,8 @@ const CarryStepper = (() => {
     (pass) => {
       const arcs = looks(pass, 0, [0, 1, 2, 3, 4, 5, 6]).filter(({ key }) => key < 7);
       const most = arcs.find(({ query, key }) => Math.abs(query - key) === 4);
-      const none = "No digit gives its partner in the other number more than 15% of its attention here.";
-      const text = most ? `A digit looks at its partner in the other number: ${strongest(pass, most, 0)}.` : none;
+      const none = "No digit gives the other digit of its column more than 15% of its attention here.";
+      const text = most ? `A digit attends to the other digit of its column: ${strongest(pass, most, 0)}.` : none;
       return { title: "First layer: attention", text, arcs };
     },
     (pass) => {
@@ -38,26 +38,26 @@ const CarryStepper = (() => {
       const values = ones.map(({ now, column }) => now + ten(column));
       const { total } = schoolbook(pass.sum, pass.run.config.width);
       const probes = `Linear probes ${where(ones[0].name)}`;
-      const text = `${probes} read the column sums ${listed(values)}; they are ${listed(total)}.`;
+      const text = `${probes} read the digit sums ${listed(values)}; they are ${listed(total)}.`;
       const positions = ones.map(({ position }) => position);
       const wrong = positions.filter((_, i) => values[i] !== total[i]);
-      return { title: "Column sums", text, notes: under(positions, values), wrong };
+      return { title: "Digit sums", text, notes: under(positions, values), wrong };
     },
     (pass) => {
       const { layers, answer: places } = pass.run.config;
       const arcs = looks(pass, layers - 1, places);
       const none = "No answer position gives a token more than 15% of its attention here.";
-      const text = arcs.length ? `Answer positions look back: ${strongest(pass, arcs[0], layers - 1)}.` : none;
+      const text = arcs.length ? `Answer positions attend to digits: ${strongest(pass, arcs[0], layers - 1)}.` : none;
       return { title: "Last layer: attention", text, arcs, notes: under(places, PLACES) };
     },
     (pass) => {
       const found = readings(pass, "carry_in");
       const places = pass.run.config.answer;
-      const said = found.map(({ now, column }) => `${now ? "a carry-in" : "none"} for the ${PLACES[column]}`);
+      const read = found.map(({ now, column }) => `${now ? "a carry-in" : "none"} for the ${PLACES[column]}`);
       const off = found.filter(({ now, truth }) => now !== truth);
-      const due = off.map(({ truth, column }) => `${truth ? "one" : "none"} is due at the ${PLACES[column]}`);
-      const verdict = due.length ? `where ${listed(due)}` : "which is right";
-      const text = `After the last attention probes read ${listed(said)}, ${verdict}.`;
+      const due = off.map(({ truth, column }) => `${truth ? "one" : "none"} is due in the ${PLACES[column]}`);
+      const verdict = due.length ? `but ${listed(due)}` : "which is correct";
+      const text = `After the last attention, probes read ${listed(read)}, ${verdict}.`;
       const notes = under(places, found.map(({ now }) => `+${now}`));
       return { title: "Carry-in", text, notes, wrong: off.map(({ column }) => places[column]) };
     },
@@ -67,8 +67,8 @@ const CarryStepper = (() => {
       const symbols = (/** @type {Tensor} */ logits) => answer(run, logits).digits.map((digit) => SYMBOLS[digit]);
       const [before, after] = [symbols(unembed(run, cache[`${block}.resid_mid`])), symbols(cache.logits)];
       const active = places.map((i) => CarryMaths.row(cache[`${block}.mlp.post`], i).filter((x) => x > 0).length);
-      const read = `Read before the final MLP the answer would be ${before.join("")}, after it it is ${after.join("")}`;
-      const text = `${read}; ${listed(active)} of its ${d_ff} neurons are active at the three positions.`;
+      const read = `Read before the final MLP, the answer would be ${before.join("")}; after it, it is ${after.join("")}`;
+      const text = `${read}. ${listed(active)} of its ${d_ff} neurons are active at the three positions.`;
       return { title: "Final MLP", text, notes: under(places, before.map((digit, i) => `${digit} → ${after[i]}`)) };
     },
     (pass) => {
@@ -84,8 +84,8 @@ const CarryStepper = (() => {
 
   /** @type {(pass: Pass, look: Look, layer: number) => string} */
   function strongest(pass, { head, query, key, p }, layer) {
-    const by = `by head ${layer}:${head}, with ${percent(p)} of its attention`;
-    return `most of all ${token(pass, query)} at ${token(pass, key)}, ${by}`;
+    const by = `in head ${layer}:${head}, with ${percent(p)} of its attention`;
+    return `most of all ${token(pass, query)} to ${token(pass, key)}, ${by}`;
   }
 
   function show(/** @type {HTMLElement} */ root, /** @type {Pass} */ pass, /** @type {number} */ frame) {

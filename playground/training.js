@@ -1,4 +1,4 @@
-// A slider over training: the loss, and where heads look (Fig. 2) or digits right with the final MLP ablated (Fig. 5).
+// A slider over training: the loss, and where heads look (Fig. 2) or correct digits with the final MLP ablated (Fig. 5).
 const CarryTraining = (() => {
   const { $, make, attentionMap, table, percent, PLACES, CLASSES } = CarryViews;
   const [WIDTH, HEIGHT] = [600, 110];
@@ -15,11 +15,11 @@ const CarryTraining = (() => {
     return make("figure", { class: "pg-plane" }, caption, make("svg", image, ...lines, cursor));
   }
 
-  /** @param {Float32Array} cells shares of right digits without the final MLP, [class, place] */
+  /** @param {Float32Array} cells shares of correct digits without the final MLP, [class, place] */
   function ablated(cells) {
     const cell = (/** @type {number} */ p) => make("span", { class: "pg-cell", style: `--p: ${p}` }, percent(p));
     const rows = CLASSES.map((name, j) => [name, ...PLACES.map((_, place) => cell(cells[3 * j + place]))]);
-    return table("Right digits with the final MLP ablated", ["Carry class", ...PLACES], rows);
+    return table("Correct digits with the final MLP ablated", ["Carry class", ...PLACES], rows);
   }
 
   /** @param {any} packed what carry_paper/pages/playground.py packed of a group's histories */
@@ -66,7 +66,7 @@ const CarryTraining = (() => {
       const digits = CarryMaths.row(history("test_accuracy"), i);
       const right = PLACES.map((place, j) => `${percent(digits[j])} of the ${place}`).join(", ");
       const losses = `loss ${train} in training, ${test} on test sums`;
-      $("spoken").textContent = `Epoch ${state.epoch}: ${losses}. Right digits: ${right}.`;
+      $("spoken").textContent = `Epoch ${state.epoch}: ${losses}. Correct digits: ${right}.`;
       $("run").value = state.run;
       $("epoch").value = state.epoch;
       $("epoch").setAttribute("aria-valuetext", `epoch ${state.epoch}`);
@@ -88,7 +88,8 @@ const CarryTraining = (() => {
     $("run").addEventListener("change", () => change({ run: $("run").value }));
     Object.assign($("epoch"), { min: every, max: last, step: every });
     $("epoch").addEventListener("input", () => change({ epoch: Number($("epoch").value) }));
-    $("maps").replaceChildren(...maps.map(({ element }) => element));
+    const colours = make("p", { class: "pg-colours" }, "attention 0 ", make("i"), " 1");
+    $("maps").replaceChildren(...maps.map(({ element }) => element), ...(maps.length ? [colours] : []));
     window.addEventListener("hashchange", follow);
     follow();
   }

@@ -35,6 +35,31 @@ interface Plane {
   sums: Sum[] | null;
 }
 
+/** The carry line of a column, and the mean coordinates without a carry and with one. */
+interface Line {
+  column: number;
+  name: string;
+  position: number;
+  no_carry: number;
+  carry: number;
+  /** Shares of swaps of the coordinate that add the carry, and that take it away. */
+  up: number;
+  down: number;
+}
+
+interface FittedLine extends Line {
+  direction: Float32Array;
+}
+
+/** Coordinates by column at which carries are held. */
+type Coordinates = Record<string, number>;
+
+/** Coordinates from one on, in which the model answers the same digit. */
+interface Stretch {
+  from: number;
+  digit: number;
+}
+
 /** What Python packed: bytes, deflated, as characters of 15 bits from U+3000 on; the header is JSON. */
 interface Packed {
   text: string;
@@ -52,11 +77,13 @@ interface Run {
   weights: Weights;
   probes: Probe[];
   planes: Plane[];
+  lines: Line[];
 }
 
 type Sum = [number, number];
 type Activations = Record<string, Tensor>;
 type Hook = (name: string, x: Tensor) => Tensor;
+type DigitAt = (run: Run, column: number, cache: Activations, hook: Hook) => (value: number) => number;
 
 type Affine = (x: Tensor, weight: Tensor, bias: Tensor) => Tensor;
 type Layer = (weights: Weights, name: string, x: Tensor) => Tensor;
@@ -98,7 +125,11 @@ interface Pass {
   sum: Sum;
   tokens: number[];
   intact: Activations;
+  /** Under the interventions, with no carry held. */
+  unheld: Activations;
   cache: Activations;
+  /** Of the interventions. */
+  hook: Hook;
 }
 
 /** What an address can hold; a page has some of it. */
@@ -106,6 +137,8 @@ interface State {
   run: string;
   sum: Sum;
   do: Intervention[];
+  /** Carries that are held; all others are as the model computes them. */
+  line: Coordinates;
   frame: number;
   epoch: number;
 }
@@ -114,6 +147,7 @@ interface State {
 interface Bounds {
   runs: string[];
   config: Config;
+  lines: Line[];
   epochs: number;
 }
 
@@ -156,4 +190,4 @@ interface Listed {
 }
 
 /** How often a digit comes out in each way. */
-type Outcome = Record<"right" | "one too small" | "one too large" | "wrong", number>;
+type Outcome = Record<"correct" | "one too small" | "one too large" | "wrong", number>;

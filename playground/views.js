@@ -2,8 +2,8 @@
 const CarryViews = (() => {
   const { dot, row } = CarryMaths;
   const { digits, answer, readProbe } = CarryModel;
+  const { PLACES } = CarryState;
   const SYMBOLS = "0123456789+=";
-  const PLACES = ["hundreds", "tens", "units"];
   const CLASSES = ["NC", "C@1", "C@2", "C all", "C all con."]; // carry classes (Sec. 2)
   const DRAWN = ["svg", "g", "rect", "circle", "line", "path", "text"]; // elements of SVG
 
@@ -33,14 +33,14 @@ const CarryViews = (() => {
 
   const percent = (/** @type {number} */ x) => `${(100 * x).toFixed(x > 0.9995 || x < 0.0005 ? 0 : 1)}%`;
   const yes = (/** @type {any} */ x) => (x ? "yes" : "no");
-  const token = (/** @type {Pass} */ { tokens }, /** @type {number} */ i) => `“${SYMBOLS[tokens[i]]}” (token ${i})`;
+  const token = (/** @type {Pass} */ { tokens }, /** @type {number} */ i) => `“${SYMBOLS[tokens[i]]}” (position ${i})`;
   /** @param {string} name of a point of the stream, such as blocks.1.resid_mid */
   const where = (name) => `after layer ${name.split(".")[1]}’s ${name.endsWith("resid_mid") ? "attention" : "MLP"}`;
 
   /** @type {(found: number, right: number) => keyof Outcome} how a digit misses, modulo ten; + and = are wrong */
   function miss(found, right) {
     const apart = found > 9 ? 5 : (found - right + 10) % 10;
-    return apart === 0 ? "right" : apart === 1 ? "one too large" : apart === 9 ? "one too small" : "wrong";
+    return apart === 0 ? "correct" : apart === 1 ? "one too large" : apart === 9 ? "one too small" : "wrong";
   }
 
   /** @summary The wires of a full adder at each column (App. I). @param {Sum} sum @param {number} width */
@@ -53,13 +53,26 @@ const CarryViews = (() => {
     return { total, ones, tens, carry_in, digit: digits(a + b, width) };
   }
 
+  /** @type {(sum: Sum, width: number, found: number[]) => string[]} a sentence for each wrong digit of an answer */
+  function misses(sum, width, found) {
+    const { digit, carry_in } = schoolbook(sum, width);
+    return digit.flatMap((right, i) => {
+      const how = miss(found[i], right);
+      if (how === "correct") return [];
+      const start = `The ${PLACES[i]} digit is ${how}`;
+      if (how === "one too large" && !carry_in[i]) return `${start}: the model carried where no carry was due.`;
+      if (how === "one too small" && carry_in[i]) return `${start}: the carry from the ${PLACES[i + 1]} was not added.`;
+      return `${start}.`;
+    });
+  }
+
   /** @summary The answer in words, for the page's live region. @param {Pass} pass */
-  function spoken({ run, sum: [a, b], cache }) {
-    const [found, right] = [answer(run, cache.logits).digits, digits(a + b, run.config.width)];
-    const outcomes = right.map((digit, i) => `${PLACES[i]} ${miss(found[i], digit)}`);
-    const misses = outcomes.filter((outcome) => !outcome.endsWith(" right"));
-    const text = `${a} + ${b} = ${found.map((digit) => SYMBOLS[digit]).join("")}`;
-    return misses.length ? `${text}. It should be ${right.join("")}: ${misses.join(", ")}.` : `${text}, right.`;
+  function spoken({ run, sum, cache }) {
+    const found = answer(run, cache.logits).digits;
+    const sentences = misses(sum, run.config.width, found);
+    const text = `${sum.join(" + ")} = ${found.map((digit) => SYMBOLS[digit]).join("")}`;
+    if (!sentences.length) return `${text}, correct.`;
+    return `${text}, not ${digits(sum[0] + sum[1], run.config.width).join("")}. ${sentences.join(" ")}`;
   }
 
   /** @type {(caption: string, head: string[], rows: (string | Node)[][]) => any} each row's first cell names it */
@@ -71,6 +84,18 @@ const CarryViews = (() => {
     return make("table", { class: "pg-table" }, ...parts);
   }
 
+  /** @summary The class of a digit that is one too large, one too small or wrong. @param {keyof Outcome} how */
+  const missClass = (how) => (how === "correct" ? "" : `pg-wrong pg-${how.replace(/ /g, "-")}`);
+
+  /** @type {View} the answer's digits, those that are wrong marked */
+  function showDigits(root, { run, sum: [a, b], cache }) {
+    const right = digits(a + b, run.config.width);
+    const shown = answer(run, cache.logits).digits.map((digit, i) => {
+      return make("span", { class: missClass(miss(digit, right[i])) }, SYMBOLS[digit]);
+    });
+    root.replaceChildren(...shown);
+  }
+
   /** @summary The digits with the probabilities of each. @type {View} */
   function showAnswer(root, { run, sum: [a, b], cache }) {
     const [found, right] = [answer(run, cache.logits), digits(a + b, run.config.width)];
@@ -80,10 +105,10 @@ const CarryViews = (() => {
         const bar = [make("span", {}, String(value)), make("i"), make("b", {}, p < 0.0005 ? "" : percent(p))];
         return make("li", { class: value === right[i] ? "is-right" : "", style: `--p: ${p}` }, ...bar);
       });
-      const shown = make("strong", { class: how === "right" ? "pg-digit" : "pg-digit pg-wrong" }, SYMBOLS[digit]);
-      const said = make("small", {}, how === "right" ? PLACES[i] : `${how}, not ${right[i]}`);
-      const list = make("ol", { "aria-label": `Probabilities of the ${PLACES[i]}` }, ...bars);
-      return make("div", { class: "pg-column" }, shown, said, list);
+      const heading = make("b", {}, PLACES[i]);
+      const said = make("small", { class: missClass(how) }, how === "correct" ? how : `${how}, not ${right[i]}`);
+      const list = make("ol", { "aria-label": `Probabilities of the ${PLACES[i]} digit` }, ...bars);
+      return make("div", { class: "pg-column" }, heading, said, list);
     });
     root.replaceChildren(...columns);
   }
@@ -91,7 +116,7 @@ const CarryViews = (() => {
   /** @type {(title: string, button?: any) => any} of a head's attention, a button if it has the attributes of one */
   function attentionMap(title, button = null) {
     const svg = make("svg", { viewBox: "0 0 110 110", "aria-hidden": "true" });
-    const heading = make("span", {}, title, make("span", { class: "pg-map-state" }));
+    const heading = make("span", {}, title, make("span", { class: "pg-state" }));
     const element = make(button ? "button" : "figure", { class: "pg-map", ...button }, heading, svg);
     const ten = [...Array(10).keys()].map((i) => 10 + i * 10);
     const labels = [...ten.map((y) => ({ x: 5, y: y + 8 })), ...ten.map((x) => ({ x: x + 5, y: 8 }))];
@@ -125,7 +150,7 @@ const CarryViews = (() => {
 
   /** @type {View} */
   function showProbes(root, pass) {
-    const titles = ["Column sum, last digit", "Column sum ten or more", "Carry-in", "Answer digit"];
+    const titles = ["Digit sum, its last digit", "Digit sum is ten or more", "Carry-in", "Answer digit"];
     const rows = ["ones", "tens", "carry_in", "digit"].map((label, i) => {
       const found = readings(pass, label);
       const word = (/** @type {number} */ x) => (i === 1 || i === 2 ? yes(x) : String(x));
@@ -133,14 +158,14 @@ const CarryViews = (() => {
         const probe = found.find((probe) => probe.column === column);
         if (!probe) return "–";
         const { truth, before, now, position, accuracy } = probe;
-        const title = `at token ${position}; right on ${percent(accuracy)} of new sums`;
+        const title = `at position ${position}; correct for ${percent(accuracy)} of other sums`;
         const notes = [truth === now ? "" : ` is ${word(truth)}`, before === now ? "" : ` was ${word(before)}`];
         const said = make("span", { class: truth === now ? "pg-ok" : "pg-wrong" }, word(now));
         return make("div", { title }, said, ...notes.map((note) => make("small", {}, note)));
       });
       return [make("span", {}, titles[i], make("small", {}, where(found[0].name))), ...cells];
     });
-    root.replaceChildren(table("Linear probes", ["Read from the stream", ...PLACES], rows));
+    root.replaceChildren(table("Linear probes", ["What is read", ...PLACES], rows));
   }
 
   /** @type {View} the planes of Fig. 4 with the current sum: a ring where it is intact, a dot where it is now */
@@ -178,7 +203,7 @@ const CarryViews = (() => {
     }
   }
 
-  const words = { SYMBOLS, PLACES, CLASSES, percent, token, where, spoken };
-  const drawn = { $, make, onKeys, table, attentionMap, cellAt, showAnswer, showProbes, showPlanes };
-  return { ...words, ...drawn, miss, schoolbook, readings };
+  const words = { SYMBOLS, PLACES, CLASSES, percent, token, where, misses, spoken };
+  const drawn = { $, make, onKeys, table, attentionMap, cellAt, showDigits, showAnswer, showProbes, showPlanes };
+  return { ...words, ...drawn, miss, missClass, schoolbook, readings };
 })();

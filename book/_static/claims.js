@@ -2,7 +2,7 @@
 // linked; #tab1/final_mlp/NC/accuracy/pos7 is a row. Without this script the page shows every row in the ledger's order.
 "use strict";
 
-const FILTERS = ["verdict", "source", "section", "q"];
+const FILTERS = ["verdict", "source", "section", "page", "q"];
 const KEYS = [...FILTERS, "sort", "order"];
 const ORDERS = ["ascending", "descending"];
 
@@ -36,9 +36,10 @@ function format(state) {
   return new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]])).toString();
 }
 
-/** Whether a row { section, verdicts: { source: verdict }, text } is asked for. */
+/** Whether a row { section, page, verdicts: { source: verdict }, text } is asked for. */
 function matches(row, state) {
   if (state.section && row.section !== state.section) return false;
+  if (state.page && row.page !== state.page) return false;
   if (state.verdict) {
     const verdicts = state.source ? [row.verdicts[state.source]] : Object.values(row.verdicts);
     if (!verdicts.includes(state.verdict)) return false;
@@ -64,7 +65,8 @@ function read(element, order) {
     verdicts[source] = data[source];
     keys[source] = Number(data[`rank${source[0].toUpperCase()}${source.slice(1)}`]);
   }
-  return { element, home: element.parentNode, section: data.section, verdicts, keys, text: element.textContent };
+  const page = element.querySelector('[data-label="Page"] a').getAttribute("href").replace(".html", "");
+  return { element, home: element.parentNode, section: data.section, page, verdicts, keys, text: element.textContent };
 }
 
 /** The values of a field that one chooses from. */
@@ -80,10 +82,13 @@ function start(root) {
   const choices = {
     verdict: valuesOf(form.elements.verdict),
     section: valuesOf(form.elements.section),
+    page: valuesOf(form.elements.page),
     source: Object.keys(rows[0].verdicts),
     sort: heads.map((head) => head.dataset.sort),
     order: ORDERS,
   };
+  const phone = window.matchMedia("(max-width: 900px)");
+  const unfolded = new Set(); // groups that are open on a phone
   let state = {};
   let ignored = []; // lines about the address
 
@@ -91,12 +96,16 @@ function start(root) {
     const { sort = "order", order } = state;
     const natural = sort === "order" && order !== "descending";
     const found = rows.filter((row) => matches(row, state));
-    for (const row of rows) row.element.hidden = !found.includes(row);
+    const folds = phone.matches && natural && !FILTERS.some((key) => state[key]);
+    for (const row of rows) row.element.hidden = !found.includes(row) || (folds && !unfolded.has(row.home));
     for (const row of [...rows].sort((a, b) => compare(a, b, sort, order === "descending")))
       (natural ? row.home : sorted).append(row.element);
     for (const group of groups) {
       const home = group.parentNode;
       group.hidden = !natural || !found.some((row) => row.home === home);
+      const fold = group.querySelector("button");
+      fold.hidden = !folds;
+      fold.setAttribute("aria-expanded", unfolded.has(home));
     }
     for (const head of heads) {
       if (head.dataset.sort === sort) head.setAttribute("aria-sort", order || "ascending");
@@ -131,11 +140,25 @@ function start(root) {
       if (document.querySelector(":target")) return; // a heading
       asked.ignored.push(`No row is called ${quote(location.hash.slice(1))}.`);
     }
+    if (row) unfolded.add(row.home);
     if (!row || row.element.hidden) change(asked.state, asked.ignored);
     if (row) row.element.scrollIntoView({ block: "center" });
     else if (location.hash) root.scrollIntoView();
   }
 
+  for (const group of groups) {
+    const home = group.parentNode;
+    const n = rows.filter((row) => row.home === home).length;
+    const fold = document.createElement("button");
+    fold.type = "button";
+    fold.textContent = n === 1 ? "1 row" : `${n} rows`;
+    fold.addEventListener("click", () => {
+      if (!unfolded.delete(home)) unfolded.add(home);
+      show();
+    });
+    group.firstElementChild.append(fold);
+  }
+  phone.addEventListener("change", show);
   for (const head of heads) {
     const button = document.createElement("button");
     button.type = "button";

@@ -15,7 +15,7 @@ import torch
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
+from carry_core.files import data_dir, is_packaged
 from carry_paper.checksums import SUMS
 from carry_paper.cli.progress import counted
 from carry_paper.training.seeds import MOST_SEED
@@ -78,6 +78,11 @@ def check_writable(folder: Path, file: str = "") -> None:
         BadInput: Nothing can be written there, or a name is too long.
     """
     path = folder.absolute()
+    if is_packaged(path):
+        raise BadInput(
+            f"Cannot write to {folder / file}: it is part of the installed package. "
+            "Name a folder of your own in CARRY_DATA."
+        )
     # The folder, or the closest one above it that exists.
     place = next(part for part in (path, *path.parents) if os.path.lexists(part))
     temporary_name = f".{file}.12345678"

@@ -25,14 +25,15 @@ from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NOT_RUN, runs_show
-from carry_paper.pages.box import at_bars, number
+from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, runs_show
+from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.row_words import MEANINGS, at_bars, number
+from carry_paper.pages.strips import Lane
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
-WHOSE = {"author": "the author's", "ours": "ours"}
 # Why a row is neither reproduced nor differs, as sentences without their end.
 REASONS = {
     "mixed": "Between a third and two thirds of the runs show it",
@@ -46,34 +47,6 @@ REASONS = {
     "other": "We can't tell without runs that were not released, or that do not exist yet",
 }
 
-
-# The meaning of each verdict on a number and on a finding; "" where it has none.
-MEANINGS = {
-    "reproduced": (
-        "The author's weights: equal up to rounding and the noise of random sums. Ours: the"
-        f" 95% interval of the difference lies within {EQUIVALENT:.0%} of the quantity's range.",
-        "As many runs show it as the paper says: all; two thirds for “most”; one for “some”.",
-    ),
-    "mostly": ("", "The paper says it of all runs; two thirds or more show it, but not all."),
-    "mixed": ("", "Between a third and two thirds of the runs show it."),
-    CANNOT_TELL: (
-        "The interval is too wide. Its half-width stands beside the verdict, and the row says what"
-        " would settle it.",
-        "There are too few runs, or no run can say.",
-    ),
-    "differs": (
-        "The interval excludes zero by more than rounding and, in a table, the whole table is told"
-        " apart from the author's.",
-        "At most a third of the runs show it; if the paper says “some”, none of six.",
-    ),
-    "no verdict": (
-        "",
-        "The paper says it of one of the author's runs, which is judged; ours show how general it"
-        " is.",
-    ),
-    NOT_RUN: ("The row says what it waits for.", "The row says what it waits for."),
-}
-
 # Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
 KINDS = ("numbers", "findings", "rows that can hardly fail", "beyond the paper")
 JUDGED_KINDS = ("numbers", "findings")
@@ -82,10 +55,6 @@ FLOATS = (
     *(f"fig{number:02d}" for number in range(1, 27)),
     *(f"tab{number:02d}" for number in range(1, 6)),
 )
-
-# The drawing of a row, in px: its values lie between these ends.
-STRIP_LEFT = 6
-STRIP_WIDTH = 168
 
 
 @dataclass(frozen=True)
@@ -404,54 +373,14 @@ def by_run(row: Row) -> str:
     return f"{line[:1].upper()}{line[1:]}." if line else ""
 
 
-def flat(value: Any) -> list[float]:
-    """Return the numbers in a value of a row: a number, a list, or None; none of deeper lists."""
-    values = value if isinstance(value, list) else [value]
-    return [float(x) for x in values if isinstance(x, (int, float))]
-
-
-def domain(claim: Claim, rows: Mapping[str, Row]) -> tuple[float, float]:
-    """Return the ends of a row's drawing: 0 and 1 for a share, else such that all values fit."""
-    values = flat(claim.paper)
-    for row in rows.values():
-        for value in [row.value, *row.runs]:
-            values += flat(value)
-    if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
-        return 0.0, 1.0
-    tolerances = [row.tolerance for row in rows.values() if row.tolerance is not None]
-    tolerance = max(tolerances, default=0.0)
-    for value in flat(claim.paper):
-        values += [value - tolerance, value + tolerance]
-    low = min(values)
-    high = max(values)
-    return (low, high) if high > low else (low - 1, high + 1)
-
-
-def strip_position(value: float, low: float, high: float) -> float:
-    """Return the position of a value between the ends of a row's drawing, in px."""
-    share = (min(max(value, low), high) - low) / (high - low)
-    return round(STRIP_LEFT + STRIP_WIDTH * share, 1)
-
-
-def ranges(claim: Claim, rows: Mapping[str, Row]) -> str:
-    """Return a row's drawing in words: the range of the runs, and the paper's value; or ""."""
-    words = []
-    for source, row in rows.items():
-        values = [value for run in row.runs for value in flat(run)]
-        if values:
-            n_runs = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
-            low, high = text(min(values)), text(max(values))
-            ends = low if low == high else f"{low} to {high}"
-            words.append(f"{n_runs} of {WHOSE[source]}: {ends}")
-    if words and claim.paper is not None:
-        words.append(f"paper: {text(claim.paper)}")
-    return "; ".join(words)
+def lanes(entry: Entry) -> list[Lane]:
+    """Return the drawing of a row: the runs of each source."""
+    return strips.lanes([entry.claim], {source: [row] for source, row in entry.rows.items()})
 
 
 TEMPLATES = environment()
 TEMPLATES.filters |= {
     "by": lambda entries, name: results.gathered(entries, attrgetter(name)).items(),
-    "flat": flat,
     "minus": minus_signs,
     "number": text,
     "query": urlencode,
@@ -466,11 +395,10 @@ TEMPLATES.globals |= {
     "rules": RULES | QUANTIFIERS,
     "number": number,
     "shown_in_words": shown_in_words,
-    "domain": domain,
     "example": example,
     "meanings": MEANINGS,
-    "strip_position": strip_position,
-    "ranges": ranges,
+    "lanes": lanes,
+    "in_words": strips.in_words,
     "remarks": remarks,
     "by_run": by_run,
 }

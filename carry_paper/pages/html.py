@@ -6,6 +6,8 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
+from carry_paper.pages import strips
+
 # The sign of each verdict, in the order in which they are listed.
 SIGNS = {
     "reproduced": "✓",
@@ -41,6 +43,11 @@ def slug(name: str) -> str:
     return name.lower().replace(" ", "-").replace("'", "")
 
 
+def short(number: float) -> str:
+    """Return a number as SVG has it, without zeros at its end."""
+    return f"{number:g}"
+
+
 def environment() -> Environment:
     """Return an environment that has the templates, and in them the verdicts' `signs`."""
     jinja = Environment(
@@ -50,5 +57,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja.globals["signs"] = SIGNS
+    jinja.globals["lane_height"] = strips.HEIGHT
+    jinja.globals["widest"] = strips.RADIUS
     jinja.filters["slug"] = slug
+    jinja.filters["short"] = short
     return jinja

@@ -6,7 +6,6 @@
     maps = ...  # computed from page.runs
     page.figure(draw, page.beside(maps), height=5.8, name="figure", alt="Attention maps of …")
     page.words(staircase=shows, exact_match=mean)
-    page.ledger()
 
 A page's sentences refer to numbers and words by {glue:text}`name`, and to the box and to figures
 with a `name` by {glue:}`name`.
@@ -96,11 +95,6 @@ class PageWithoutRuns:
         show(
             box.verdict_box(claims, group, words or {}, page_runs=self.loaded_runs), name="verdicts"
         )
-
-    def ledger(self, *claims: str, all_groups: bool = False) -> None:
-        """Put rows of the ledger on the page: those named, else those of the verdict box."""
-        group = None if all_groups else self.judged_group
-        show(box.ledger(*claims or self.claims, group=group, page_runs=self.loaded_runs))
 
     def beside(
         self, data: Any, part: str = "", group: str | None = None, *, stored_as: str | None = None

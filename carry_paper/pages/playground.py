@@ -2,8 +2,8 @@
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
 deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
-the linear probes of App. I. `runs.js` lists the runs, in the main group with who writes the carry.
-`fig02.js` and `fig05.js` have the histories that these pages slide over.
+the linear probes of App. I, the carry lines. `runs.js` lists the runs, in the main group with who
+writes the carry. `fig02.js` and `fig05.js` have the histories that these pages slide over.
 
 The page's address says what it shows, so that a link can open it on anything (`address`):
 
@@ -11,8 +11,10 @@ The page's address says what it shows, so that a link can open it on anything (`
 
 `run` is a group and a run's number, `sum` two numbers of at most three digits, and `do` an
 intervention as its `to_json` writes it, or a list of several; without `do` nothing is switched off.
-`frame`, from 1 to 7, is the step of the sum that the page explains. What is left out is as the page
-opens. `playground/state.js` reads and writes the same on the page.
+`line`, such as `hundreds:0.2,tens:1`, has the coordinates at which carries are held, from 0 (no
+carry) to 1 (carry); all others are as the model computes them. `frame`, from 1 to 7, is the step of
+the sum that the page explains. What is left out is as the page opens. `playground/state.js` reads
+and writes the same on the page.
 """
 
 import json
@@ -22,7 +24,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -36,8 +38,8 @@ from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import DIGITS, MAIN, find
 from carry_core.interventions import Ablation, Combined, Intervention, means
-from carry_core.model import Transformer
-from carry_paper.findings import adder, dynamics, geometry, line_table
+from carry_core.model import HookAt, Point, Transformer
+from carry_paper.findings import adder, carry_line, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 
@@ -48,6 +50,7 @@ SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablate
 # and without its final MLP.
 FIRST_SUM = (352, 271)
 FITTED = 3_000  # random sums to which probes are fitted, and as many on which they are tested
+LINE_PAIRS = 1_000  # pairs of sums, half of them to fit a line and half to test it
 # Who writes the carry, by the words of `carry_line.WHO_WRITES`.
 WRITERS = {
     "late": "the last attention writes the carry",
@@ -162,6 +165,107 @@ def planes(model: Transformer) -> Parts:
             shown_sums = None
 
 
+class Line(NamedTuple):
+    """The carry line of an answer column (`carry_paper.findings.carry_line`), as the page has it.
+
+    Attributes:
+        column: The column, 0 for the leftmost.
+        name: The hook point.
+        position: The position that answers the column.
+        no_carry: The mean coordinate of sums without a carry into the column.
+        carry: The mean coordinate of those with one.
+        up: The share of swaps of the coordinate alone that add the carry, to two decimals.
+        down: The share of swaps that take it away, likewise.
+        direction: A vector of about unit length `[d_model]`, rounded to float16.
+    """
+
+    column: int
+    name: str
+    position: int
+    no_carry: float
+    carry: float
+    up: float
+    down: float
+    direction: Tensor
+
+
+@lru_cache(1)  # the page and its test use the same lines
+def lines(model: Transformer) -> list[Line]:
+    """Return the lines of a run; a model of one layer has none.
+
+    A line is missing too if the run gets too few pairs of sums right. All pairs are fixed.
+    """
+    config = model.config
+    if config.layers == 1:
+        return []
+    fitted_lines = []
+    for column in carry_line.carry_columns(config):
+        generator = torch.Generator().manual_seed(0)
+        if carry_line.share_right(model, column, generator) < carry_line.FEWEST_RIGHT:
+            continue
+        fitted = carry_line.fit_column(model, column, generator, LINE_PAIRS)
+        resid_mid = fitted.test.resid_mid
+        moved = carry_line.interchange_accuracy(model, resid_mid, fitted.answers, fitted.basis)
+        direction = fitted.line.half().to(fitted.line)
+        no_carry, carry = (resid_mid.double() @ direction.double()).mean(1).tolist()
+        line = Line(
+            column=column.answer,
+            name=f"blocks.{config.layers - 1}.resid_mid",
+            position=column.position,
+            no_carry=round(no_carry, 6),
+            carry=round(carry, 6),
+            up=round(moved.up, 2),
+            down=round(moved.down, 2),
+            direction=direction,
+        )
+        fitted_lines.append(line)
+    return fitted_lines
+
+
+def coordinate_hook(model: Transformer, coordinates: Mapping[int, float]) -> HookAt:
+    """Return a hook that holds carries at coordinates: 0 is the mean without a carry, 1 with one.
+
+    It moves the stream along the column's line, at the position that answers the column, until the
+    coordinate has this value. Everything else in the stream stays.
+
+    Args:
+        model: A model of two layers or more.
+        coordinates: Each column's coordinate; 0 is the leftmost column.
+
+    Raises:
+        BadInput: A column has no line.
+    """
+    by_column = {line.column: line for line in lines(model)}
+    missing = sorted(set(coordinates) - set(by_column))
+    if missing:
+        raise BadInput(
+            f"No carry line in column {missing[0]}: expected columns out of {[*by_column]} "
+            "(0 is the leftmost)."
+        )
+    held = [(by_column[column], value) for column, value in coordinates.items()]
+
+    def hold(point: str, x: Tensor) -> Tensor:
+        assert isinstance(point, Point)
+        x = x.clone()
+        for line, value in held:
+            if line.position not in point.positions:
+                continue
+            row = point.positions.index(line.position)
+            target = line.no_carry + value * (line.carry - line.no_carry)
+            step = (target - x[:, row] @ line.direction) / line.direction.square().sum()
+            x[:, row] += step[:, None] * line.direction
+        return x
+
+    return HookAt(frozenset(line.name for line, _ in held), hold)
+
+
+def line_parts(model: Transformer) -> Parts:
+    """Yield the description of each line, and its `direction`."""
+    for line in lines(model):
+        metadata = line._asdict()
+        yield metadata, {"direction": metadata.pop("direction")}
+
+
 @lru_cache(1)  # the page and its test use the same means
 def reference_means(model: Transformer) -> dict[str, Tensor]:
     """Return the means for a mean ablation, over its default of 10,000 sums."""
@@ -184,9 +288,16 @@ def packed(model: Transformer, name: str) -> dict[str, Any]:
         f"mean.{name}": x for name, x in reference_means(model).items() if name.endswith(stored)
     }
     config = asdict(model.config) | {"answer": model.config.layout.answer}
-    metadata: dict[str, Any] = {"id": name, "config": config, "probes": [], "planes": []}
+    metadata: dict[str, Any] = {
+        "id": name,
+        "config": config,
+        "probes": [],
+        "planes": [],
+        "lines": [],
+    }
     metadata["decision_head"] = measure.decision_head(model)
-    for kind, parts in {"plane": planes(model), "probe": probes(model)}.items():
+    kinds = {"plane": planes(model), "probe": probes(model), "line": line_parts(model)}
+    for kind, parts in kinds.items():
         for i, (of_part, part_tensors) in enumerate(parts):
             metadata[f"{kind}s"].append(of_part)
             tensors |= {f"{kind}.{i}.{key}": x for key, x in part_tensors.items()}

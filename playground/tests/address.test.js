@@ -12,9 +12,9 @@ const context = vm.createContext({ URLSearchParams });
 vm.runInContext(fs.readFileSync(script, "utf8"), context, { filename: script });
 const state = vm.runInContext("CarryState", context);
 
-const INITIAL = { run: "n2_s0.3_w0.2/0", sum: [345, 278], do: [], frame: 1 };
+const INITIAL = { run: "n2_s0.3_w0.2/0", sum: [345, 278], do: [], line: {}, frame: 1 };
 const CONFIG = { layers: 2, heads: 2, d_ff: 128, width: 3 };
-const BOUNDS = { runs: ["n2_s0.3_w0.2/0", "n2_s0.3_w0.2/1"], config: CONFIG, epochs: 100 };
+const BOUNDS = { runs: ["n2_s0.3_w0.2/0", "n2_s0.3_w0.2/1"], config: CONFIG, lines: [{ column: 0 }], epochs: 100 };
 const HOSTILE = [
   "", "null", "[null]", "{}", "1", '"x"', "NaN", "١", "1e999", "-1", "0x1", "345+", "345+278+1", "<b>", "__proto__",
   '{"__proto__":[1]}', '{"constructor":[1]}', '{"toString":[1]}', '{"kind":{"toString":1}}', '{"kind":"constructor"}',
@@ -23,9 +23,11 @@ const HOSTILE = [
   '{"kind":"Patch","heads":[[1,0]]}', '{"kind":"Patch","heads":[[1,0]],"source":[999,999]}',
   '{"kind":"Ablation","heads":[[1,0]],"source":[1,2]}', '{"kind":"MeanAblation","patterns":[[1,0]]}',
   `{"heads":${"[".repeat(20000)}${"]".repeat(20000)}}`, "[".repeat(100000), "x".repeat(100000),
+  "hundreds:", "hundreds:2", "hundreds:-0.6", "hundreds:0.1234", "hundreds:1e0", "tens:0.5", "units:1", "0:0.5", ",",
+  "hundreds:0.5,", "hundreds:NaN", "__proto__:1", "hundreds:.5",
 ]; // prettier-ignore
 
-for (const key of ["run", "sum", "do", "frame", "", "epoch", "__proto__", "constructor"]) {
+for (const key of ["run", "sum", "do", "line", "frame", "", "epoch", "__proto__", "constructor"]) {
   test(`nothing that the address has as ${key || "a value without a name"} is taken unseen`, () => {
     for (const text of HOSTILE) {
       const hash = `#${key}=${encodeURIComponent(text)}`;
@@ -38,3 +40,12 @@ for (const key of ["run", "sum", "do", "frame", "", "epoch", "__proto__", "const
     }
   });
 }
+
+test("coordinates are read as they are written", () => {
+  const { state: read, problems } = state.parse("#line=hundreds:-0.25", INITIAL, BOUNDS);
+  assert.deepStrictEqual([JSON.stringify(read.line), problems.length], ['{"0":-0.25}', 0]);
+  assert.strictEqual(state.format({ line: read.line }), "#line=hundreds:-0.25");
+  assert.strictEqual(state.format({ line: {} }), "#");
+  const { problems: none } = state.parse("#line=hundreds:1", INITIAL, { ...BOUNDS, lines: [] });
+  assert.match(none[0].text, /one layer has no line/);
+});

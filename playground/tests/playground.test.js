@@ -11,6 +11,7 @@ const [SCRIPTS, REFERENCE] = [process.env.PLAYGROUND_RUNS, process.env.PLAYGROUN
 const PAGE = path.join(__dirname, "..");
 const PARTS = ["maths", "model", "state"];
 const NEAR = 1e-3; // relative to the largest value of an activation, as are ties of two logits
+const HELD_NEAR = 1e-4; // the same of logits with a carry held at a coordinate
 
 /** The page's scripts, run as a browser runs them. */
 const context = vm.createContext({ ...globalThis, Blob, DecompressionStream, Response, TextDecoder, URLSearchParams });
@@ -36,6 +37,14 @@ function apart(ours, theirs) {
   });
   return { largest, off: off / largest };
 }
+
+test("every stretch of coordinates with the same digit is found, a narrow one too", () => {
+  const digit = (value) => (value < 0.123 ? 5 : value < 0.126 ? 7 : value < 1.3 ? 6 : 5);
+  const found = model.stretches(digit, -0.5, 1.5);
+  assert.strictEqual(found.map((stretch) => stretch.digit).join(), "5,7,6,5");
+  [-0.5, 0.123, 0.126, 1.3].forEach((from, i) => assert.ok(Math.abs(found[i].from - from) < 1e-4));
+  assert.deepStrictEqual(JSON.stringify(model.stretches(() => 3, 0, 1)), '[{"from":0,"digit":3}]');
+});
 
 for (const file of SCRIPTS ? fs.readdirSync(REFERENCE).sort() : []) {
   const name = path.basename(file, ".json");
@@ -78,6 +87,29 @@ for (const file of SCRIPTS ? fs.readdirSync(REFERENCE).sort() : []) {
       t.diagnostic(`${ties} digits differ by a tie; logits differ by ${most.toExponential(1)} of the largest at most`);
     });
   }
+
+  test(`${name}: logits with a carry held at a coordinate, and where the digit changes`, async () => {
+    const run = await unpacked(name);
+    assert.strictEqual(expected.held.length > 0, run.config.layers > 1);
+    for (const { do: text, column, value, sums, logits } of expected.held) {
+      const intervened = model.intervene(run, state.parseIntervention(text, run.config));
+      const held = model.holdCoordinates(run, { [column]: value });
+      sums.forEach(([a, b], i) => {
+        const tokens = model.encode(run.config, a, b);
+        const { data } = model.forward(run, tokens, (point, x) => held(point, intervened(point, x))).logits;
+        const case_ = `sum ${a} + ${b}, ${text}, column ${column} at ${value}`;
+        run.config.answer.forEach((position, digit) => {
+          const [ours, theirs] = [data.subarray(position * 12, position * 12 + 12), logits[i][digit]];
+          const { off } = apart(ours, theirs);
+          assert.ok(off < HELD_NEAR, `${case_}: logits are off by ${off}`);
+          assert.strictEqual(maths.argmax(ours), maths.argmax(theirs), case_);
+        });
+        const unheld = model.forward(run, tokens, intervened); // the shortcut of the page's slider
+        const digit = model.digitAt(run, column, unheld, intervened)(value);
+        assert.strictEqual(digit, maths.argmax(logits[i][column]), case_);
+      });
+    }
+  });
 
   test(`${name}: the address holds every intervention`, async () => {
     const { config } = await unpacked(name);

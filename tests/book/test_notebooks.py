@@ -26,6 +26,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
 LEDGER = ("claims", "figure_by_figure")
+LONGEST_OPEN_CELL = 20  # lines
 
 
 @cache
@@ -64,6 +65,18 @@ def test_it_is_stored_with_its_parameters_its_outputs_and_texts_for_its_images(n
         for kind in (kind for kind in output.data if kind.startswith("image/")):
             assert len(output.metadata[kind]["alt"]) > 40
             assert len(output.data[kind]) < 1_000_000
+
+
+def is_open(cell: Any) -> bool:
+    """Return True if a page shows a cell's code unasked."""
+    return not {"hide-input", "remove-input", "remove-cell"} & set(cell.metadata.get("tags", []))
+
+
+def test_its_open_cells_are_short_and_those_that_draw_are_collapsed(notebook: Path):
+    """On *Start here* the drawing is part of the lesson."""
+    for cell in filter(is_open, code(notebook)):
+        assert cell.source.count("\n") < LONGEST_OPEN_CELL, cell.source
+        assert "alt=" not in cell.source or notebook.stem == "start_here", cell.source
 
 
 def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook: Path):
@@ -183,25 +196,12 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
         exec(code(path)[1].source, values | {"group": str(tmp_path), "run": 3})
 
 
-def families(name: str) -> list[str]:
-    """Return an id, or for a cell the part before its slashes: a page may name a whole table."""
-    parts = name.split("/")
-    return (
-        ["/".join(parts[:n]) for n in range(2, len(parts))] + [name]
-        if name.startswith("tab")
-        else [name]
-    )
-
-
-def test_it_shows_the_rows_that_the_ledger_says_it_shows(notebook: Path):
-    """Facts that need no weights are left out, and rows of 7B models, which recordings write."""
-    tables = ["".join(output.data.get("text/html", "")) for output in outputs(notebook)]
-    page_text = "\n".join([*(cell.source for cell in code(notebook)), *tables])
-    claim_ids = [claim.id for claim in claims.claims().values() if claim.notebook == notebook.stem]
-    judged = [name for name in claim_ids if not name.startswith(("data/", "tab2/", "llm/"))]
-    assert [
-        name for name in judged if not any(family in page_text for family in families(name))
-    ] == []
+def test_it_links_to_the_rows_that_the_ledger_says_are_on_it(notebook: Path):
+    """At its foot, once; a page without rows of its own has no such link."""
+    prose = [cell.source for cell in read(notebook).cells if cell.cell_type == "markdown"]
+    linked = re.findall(r'href="claims\.html#page=(\w+)"', "\n".join(prose))
+    has_rows = any(claim.notebook == notebook.stem for claim in claims.claims().values())
+    assert linked == [notebook.stem] * has_rows
 
 
 def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():

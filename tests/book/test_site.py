@@ -142,6 +142,12 @@ def test_what_pages_load_and_link_to_is_there():
     assert any("tex-mml-chtml.js" in address for path in PAGES for address in parsed(path).loaded)
 
 
+def test_notebooks_that_readers_download_have_values_for_markers():
+    downloads = sorted(SITE.glob("_sources/notebooks/*.ipynb"))
+    assert downloads
+    assert [path.stem for path in downloads if "{glue" in path.read_text(encoding="utf-8")] == []
+
+
 NOTEBOOK_PAGES = [path for path in OURS if path.parent.name == "notebooks"]
 # What a table begins with.
 TABLE = re.compile(r'<div class="(?:table-scroll|verdict-box)|<table class="claims')
@@ -192,9 +198,19 @@ def test_the_data_of_two_pages_are_what_they_drew():
     assert len(drawn) >= 12
 
 
+def test_every_figure_of_attention_has_a_bar_of_its_colours():
+    n_figures = 0
+    for path in OURS:
+        for figure in path.read_text(encoding="utf-8").split('<span class="figure-svg')[1:]:
+            figure = figure.partition("</span>")[0]
+            for palette in re.findall(r'class="map (attention|accuracy)"', figure):
+                assert f'class="scale {palette}"' in figure, path.stem
+                n_figures += palette == "attention"
+    assert n_figures > 100
+
+
 def test_no_page_has_an_id_twice():
-    """Two tables of the ledger on one page still share an id, which no link names."""
-    twice = {path.stem: parsed(path).twice - {"T_ledger"} for path in PAGES}
+    twice = {path.stem: parsed(path).twice for path in PAGES}
     assert {page: ids for page, ids in twice.items() if ids} == {}
 
 
@@ -266,6 +282,8 @@ MEASURE = """(() => {
 })()"""
 
 
+HIGHEST = 40_000  # px of a page on a phone
+
 # Lines and areas of figures with a contrast below 3:1, as WCAG counts it; cells of maps have a
 # scale or numbers.
 FAINT = """(() => {
@@ -292,6 +310,23 @@ FAINT = """(() => {
 })()"""
 
 
+# The smallest text of a figure, in px as it is seen, with its size; powers of ten are written with
+# smaller ones.
+SMALLEST = """(() => {
+  const size = (text) => {
+    const scale = text.getScreenCTM();
+    const parts = [text, ...text.querySelectorAll("tspan")];
+    const largest = Math.max(...parts.map((x) => parseFloat(getComputedStyle(x).fontSize)));
+    return largest * Math.hypot(scale.a, scale.b);
+  };
+  const texts = [...document.querySelectorAll(".figure-svg svg text")];
+  const seen = texts.filter((x) => x.checkVisibility() && x.textContent.trim());
+  const sizes = seen.map((x) => [size(x), x.textContent]).sort(([a], [b]) => a - b);
+  return sizes[0] ?? [Infinity, ""];
+})()"""
+LEAST_SIZES = {1400: 9, 400: 7}  # px of text, by the width of the page
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
@@ -302,6 +337,9 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     for width in (1400, 400):
         browser.resize(width, 800)
         assert browser.run("document.documentElement.scrollWidth") <= width
+        size, text = browser.run(SMALLEST)
+        assert size >= LEAST_SIZES[width], text
+    assert browser.run("document.documentElement.scrollHeight") <= HIGHEST
     for theme in ("light", "dark"):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")
         assert browser.run(FAINT) == [], theme

@@ -6,6 +6,7 @@ const { parse, format, matches, compare } = require("../../book/_static/claims.j
 
 const row = (more = {}) => ({
   section: "tab1",
+  page: "tab01_decision_head_and_final_mlp",
   verdicts: { author: "reproduced", ours: "compatible" },
   text: "Without the final MLP: C@1, accuracy at position 7 tab1/final_mlp/C@1/accuracy/pos7",
   keys: { order: 3, paper: 0.14, author: 5, ours: 2 },
@@ -48,9 +49,11 @@ test("a row is filtered by its verdict, from either source or from one", () => {
   assert.ok(matches(row(), { source: "author" }));
 });
 
-test("a row is filtered by its section and by words, all of which it has to have", () => {
+test("a row is filtered by its section, its page and by words, all of which it has to have", () => {
   assert.ok(matches(row(), { section: "tab1" }));
   assert.ok(!matches(row(), { section: "tab" }));
+  assert.ok(matches(row(), { page: "tab01_decision_head_and_final_mlp" }));
+  assert.ok(!matches(row(), { page: "tab01" }));
   assert.ok(matches(row(), { q: "mlp c@1" }));
   assert.ok(matches(row(), { q: "  FINAL  " }));
   assert.ok(!matches(row(), { q: "mlp c@2" }));

@@ -87,8 +87,6 @@ def test_the_box_has_the_short_words_of_its_claims_and_the_page_s_own(page, outp
     lines = box["text/plain"].splitlines()
     assert lines[0].startswith(claims()["finding/transition"].short)
     assert lines[1].startswith("It bounces | ")
-    page.ledger()
-    assert [line.partition(" | ")[0] for line in outputs[-1][1]["text/plain"].splitlines()] == ids
 
 
 def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
@@ -138,7 +136,7 @@ def test_no_verdict_stands_beside_other_weights(page):
     files = results.weights("ours")
     store_results(files)
     judged = box.verdict_box(["finding/transition"], NAME, page_runs=page.runs)
-    assert "ours: 2 of 2 runs" in judged.text
+    assert "ours: 2 of 2 " in judged.text
     assert "sha256" not in judged.html
 
     save_random(groups.find(NAME), (40,))
@@ -151,7 +149,8 @@ def test_no_verdict_stands_beside_other_weights(page):
         assert "ours" not in unjudged.text
         assert f"No verdicts here on {NAME}: these weights are not" in unjudged.html
         assert f"carry compare {NAME}" in unjudged.html
-        assert "1.0" not in box.ledger("finding/transition", group=NAME, page_runs=page_runs).html
+        assert "<svg" in judged.html
+        assert "<svg" not in unjudged.html
     store_results(changed)
     assert results.of_these_weights("ours", "finding/transition").runs == []
     store_results(files)

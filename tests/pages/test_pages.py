@@ -21,7 +21,11 @@ from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 
 MAIN, OTHER = "n2_s0.3_w0.2", "n2_s0.3_w0.0"
 ROOT = Path(__file__).parents[2]
-PILL = re.compile(r'<a class="verdict ([\w-]+)" href="\.\./notebooks/claims\.html#([^"]+)">')
+PILL = re.compile(
+    r'<button type="button" class="verdict ([\w-]+)" popovertarget="([\w-]+)">.*?</button>'
+    r'<div class="verdict-meaning" id="([\w-]+)" popover>'
+    r'.*?<a href="\.\./notebooks/claims\.html#([^"]+)">'
+)
 
 
 def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdict():
@@ -41,8 +45,9 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
     assert linked
     assert all(
         verdict in (slug(rows[name].verdict), slug(results.by_id("author")[name].verdict))
-        for verdict, name in linked
+        for verdict, _, _, name in linked
     )
+    assert all(opens == explanation for _, opens, explanation, _ in linked)
 
 
 @pytest.mark.parametrize(

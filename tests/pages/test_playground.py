@@ -19,8 +19,8 @@ from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.groups import MAIN
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
-from carry_core.model import ModelConfig, Transformer
-from carry_paper.findings import adder
+from carry_core.model import ModelConfig, Transformer, no_hook
+from carry_paper.findings import adder, line_table
 from carry_paper.pages import playground
 from tests.book.test_notebooks import parameters
 from tests.helpers import chromium
@@ -93,7 +93,41 @@ def reference(model: Transformer, count: int = 510, seed: int = 3) -> dict[str, 
         "interventions": [part.to_json() for part in parts],
         "intact_logits": _rounded(model(tokens, read=answer)),
         "changed_logits": _rounded(changed),
+        "held": held_reference(model),
     }
+
+
+HELD = (-0.4, 0.0, 0.31, 0.5, 0.77, 1.0, 1.4)  # coordinates
+
+
+@torch.inference_mode()
+def held_reference(model: Transformer) -> list[dict[str, Any]]:
+    """PyTorch's logits with a carry held at a coordinate, intact and under two interventions."""
+    config, answer = model.config, model.config.layout.answer
+    a, b = torch.tensor([[352, 271], [261, 332], [345, 278]]).T
+    tokens = sums.encode(a, b, config.layout)
+    head = {(config.layers - 1, measure.decision_head(model))}
+    cases = []
+    for part in (None, Ablation(heads=head), Patch(heads=head, source=SOURCE)):
+        hook = part.hook(model) if part else no_hook
+        for column in (line.column for line in playground.lines(model)):
+            for value in HELD:
+                hold = playground.coordinate_hook(model, {column: value})
+
+                def both(name: str, x: torch.Tensor, hook=hook, hold=hold) -> torch.Tensor:
+                    return hold(name, hook(name, x))
+
+                logits = model(tokens, both)[:, list(answer)]
+                cases.append(
+                    {
+                        "do": part.to_json() if part else "[]",
+                        "column": column,
+                        "value": value,
+                        "sums": torch.stack([a, b], 1).tolist(),
+                        "logits": _rounded(logits),
+                    }
+                )
+    return cases
 
 
 def _rounded(x: torch.Tensor) -> Any:
@@ -178,12 +212,54 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
         )
 
 
+def test_a_carry_is_held_where_the_line_says():
+    """The coordinate becomes what was asked for, and nothing changes across the line."""
+    model = runs.load(MAIN).model(2)
+    config = model.config
+    tokens = sums.encode(torch.tensor([352, 1]), torch.tensor([271, 22]), config.layout)
+    lines = playground.lines(model)
+    assert [line.column for line in lines] == [0, 1]
+    point = lines[0].name
+    with torch.inference_mode():
+        _, before = model.run_with_cache(tokens, point)
+        for line in lines:
+            hold = playground.coordinate_hook(model, {line.column: 0.25})
+            _, after = model.run_with_cache(tokens, point, hook=hold)
+            change = (after[point] - before[point]).double()
+            direction = line.direction.double()
+            coordinate = after[point][:, line.position].double() @ direction
+            expected = 0.75 * line.no_carry + 0.25 * line.carry
+            torch.testing.assert_close(coordinate, torch.full_like(coordinate, expected))
+            along = change[:, line.position] @ direction / direction.square().sum()
+            across = change[:, line.position] - along[:, None] * direction
+            assert across.abs().max() < 1e-6
+            change[:, line.position] = 0
+            assert not change.any()
+
+
+def test_a_line_moves_the_carry_in_most_swaps():
+    """The page's lines, of fewer pairs, are those that the book has stored."""
+    for run in (0, 2):
+        stored = line_table.of_weights(line_table.saved(), runs.load(MAIN))
+        stored = stored[stored.run == run].sort_values("reads")
+        lines = playground.lines(runs.load(MAIN).model(run))
+        assert [line.up for line in lines] == pytest.approx(stored.up.tolist(), abs=0.05)
+        assert [line.down for line in lines] == pytest.approx(stored.down.tolist(), abs=0.05)
+
+
+def test_a_carry_without_a_line_cannot_be_held():
+    with pytest.raises(BadInput, match="No carry line in column 2"):
+        playground.coordinate_hook(runs.load(MAIN).model(2), {2: 0.5})
+    with pytest.raises(BadInput, match="No carry line in column 0"):
+        playground.coordinate_hook(runs.load(ONE_LAYER).model(0), {0: 0.5})
+
+
 @needs_node
 def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
     command = ["node", "--test", str(ROOT / "playground" / "tests" / "address.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-6000:]
-    assert "# pass 8" in result.stdout
+    assert "# pass 10" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -238,7 +314,33 @@ def test_links_of_the_book_ask_for_what_the_playground_has():
         group, run = held["run"].split("/")
         assert int(run) in playground.CHOSEN[group]
         assert 0 <= sum(map(int, held["sum"].split("+"))) <= 999
-        assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
+        assert held.keys() & {"do", "line"}
+        if "do" in held:
+            assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
+
+
+def test_what_the_page_says_about_its_links_is_so():
+    """The answer to 352 + 271 that each of the links under *More to try* shows."""
+    page = (ROOT / "book" / "playground.md").read_text()
+    answers = []
+    for link in re.findall(r'href="#(run=[^"]*)', page):
+        held = dict(parse_qsl(html.unescape(link), strict_parsing=True))
+        assert held["sum"] == "352+271"
+        group, run = held["run"].split("/")
+        model = runs.load(group).model(int(run))
+        hook = Ablation.from_json(held["do"]).hook(model) if "do" in held else no_hook
+        coordinates = {}
+        for part in held["line"].split(",") if "line" in held else []:
+            place, _, value = part.partition(":")
+            coordinates[["hundreds", "tens"].index(place)] = float(value)
+        hold = playground.coordinate_hook(model, coordinates)
+        tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
+        logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
+        digits = logits[0, list(model.config.layout.answer)].argmax(-1)
+        answers.append("".join(map(str, digits.tolist())))
+    # One sum without a carry, one run without its head, one carry held at 0, and one held at 1
+    # with no MLP to add it.
+    assert answers == ["523", "523", "523", "523"]
 
 
 def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
@@ -274,6 +376,12 @@ def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
 
 
 STEPPER = "document.getElementById('pg-stepper').textContent"
+DIGITS = "document.getElementById('pg-digits').textContent"
+CHIP = "document.querySelectorAll('#pg-chips button')[{}]"
+PART = (
+    "[...document.querySelectorAll('.pg-part')]"
+    ".find((x) => x.querySelector('b').textContent === '{}')"
+)
 SPOKEN = "document.getElementById('pg-spoken').textContent"
 
 
@@ -297,11 +405,8 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     show(browser)
     type_into(browser, "pg-a", "261")
     type_into(browser, "pg-b", "332")
-    browser.wait(f"{SPOKEN} === '261 + 332 = 593, right.'")
-    browser.run(
-        "[...document.querySelectorAll('.pg-switch')]"
-        ".find((x) => x.textContent === 'head 1:0').focus()"
-    )
+    browser.wait(f"{SPOKEN}.startsWith('261 + 332 = 593, correct.')")
+    browser.run(f"{PART.format('head 1:0')}.focus()")
     browser.press("Enter")
     browser.wait("document.getElementById('pg-call').textContent === 'Ablation(heads={(1, 0)})'")
     held = browser.run("new URLSearchParams(location.hash.slice(1)).get('do')")
@@ -360,37 +465,182 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
         ("a", "12x", "is not a sum"),
         ("b", "1234", "more than three digits"),
         ("a", "999", "choose a sum up to"),
+        ("b", "", "is not a sum"),
     ],
 )
-def test_a_bad_number_is_a_line_beside_it_and_the_page_stays(browser, field, text, message):
+def test_a_bad_number_is_a_line_beside_it_and_greys_the_answer(browser, field, text, message):
     show(browser)
-    before = browser.run(SPOKEN)
     type_into(browser, f"pg-{field}", text)
     describing_id = f"document.getElementById('pg-{field}').getAttribute('aria-describedby')"
     described = f"document.getElementById({describing_id})"
     assert message in browser.run(f"{described}.textContent")
     assert browser.run(f"{described}.offsetHeight") > 0
     assert browser.run(f"document.getElementById('pg-{field}').ariaInvalid") == "true"
-    assert browser.run(SPOKEN) == before
+    assert browser.run(SPOKEN) == "No answer yet: what is grey is still about 352 + 271."
+    style = "getComputedStyle(document.getElementById('pg-digits'))"
+    assert browser.run(f"[{style}.opacity, {style}.fontWeight]") == ["0.4", "400"]
+    type_into(browser, f"pg-{field}", "100")
+    assert browser.run(SPOKEN).endswith("Now take out a part, or move a carry.")
+    assert browser.run(f"[{style}.opacity, {style}.fontWeight]") == ["1", "700"]
+
+
+@needs_browser
+def test_another_control_puts_the_last_sum_back_in_place_of_a_bad_one(browser):
+    show(browser)
+    type_into(browser, "pg-a", "12x")
+    browser.run(f"{CHIP.format(1)}.click()")
+    browser.wait(f"{DIGITS} === '523'")
+    assert browser.run("document.getElementById('pg-a').value") == "352"
+    assert browser.run("document.getElementById('pg-a').ariaInvalid") == "false"
+
+
+@needs_browser
+def test_the_page_opens_on_a_sum_and_a_click_changes_a_digit(browser):
+    """Nothing is taken out at first; each chip, by itself, makes a digit too large or too small."""
+    show(browser)
+    assert browser.run(DIGITS) == "623"
+    assert browser.run("document.querySelectorAll('#pg-page [aria-pressed=true]').length") == 0
+    names = browser.run(
+        "[...document.querySelectorAll('#pg-chips button')].map((x) => x.innerText)"
+    )
+    assert names == ["decision head (1:0)", "final MLP (MLP 1)"]
+    wrong = "[...document.querySelectorAll('#pg-digits span')].map((x) => x.className)"
+    outcomes = {0: ("633", 1, "pg-one-too-large"), 1: ("523", 0, "pg-one-too-small")}
+    for chip, (digits, column, name) in outcomes.items():
+        browser.run(f"{CHIP.format(chip)}.click()")
+        browser.wait(f"{DIGITS} === '{digits}'")
+        classes = browser.run(wrong)
+        assert [i for i, x in enumerate(classes) if name in x] == [column]
+        assert sum(map(bool, classes)) == 1
+        browser.run(f"{CHIP.format(chip)}.click()")
+        browser.wait(f"{DIGITS} === '623'")
+
+
+@needs_browser
+@pytest.mark.parametrize("run", [f"{MAIN}/4", f"{ONE_LAYER}/0", "n3_s0.3_w0.2/0"])
+def test_the_panel_has_the_parts_of_the_run(browser, run):
+    """Every part of each layer has its button once, and the decision head has its name."""
+    show(browser, f"#run={run}")
+    group, number = run.split("/")
+    model = runs.load(group).model(int(number))
+    last = model.config.layers - 1
+    layers = range(model.config.layers)
+    heads = [f"head {layer}:{head}" for layer in layers for head in range(model.config.heads)]
+    parts = browser.run("[...document.querySelectorAll('.pg-part b')].map((x) => x.textContent)")
+    assert sorted(parts) == sorted([*heads, *(f"MLP {layer}" for layer in layers)])
+    assert browser.run("document.querySelectorAll('.pg-skip').length") == 2 * len(layers)
+    decision = f"head {last}:{measure.decision_head(model)}"
+    roles = "[...document.querySelectorAll('.pg-part')].filter((x) => /decision/.test(x.innerText))"
+    assert browser.run(f"{roles}.map((x) => x.querySelector('b').textContent)") == [decision]
+    sliders = browser.run("document.querySelectorAll('#pg-line input').length")
+    assert sliders == (0 if model.config.layers == 1 else 2)
+    if model.config.layers == 1:
+        assert "has no line" in browser.run("document.getElementById('pg-line').textContent")
+
+
+@needs_browser
+def test_ten_stops_of_the_tab_key_reach_all_that_matters(browser):
+    show(browser)
+    browser.run("document.getElementById('pg-run').focus()")
+    focused = "(document.activeElement.id || document.activeElement.closest('[id]').id)"
+    reached = [browser.run(focused)]
+    for _ in range(9):
+        browser.press("Tab")
+        reached.append(browser.run(focused))
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        assert browser.run(outline) != "none", reached
+    radio = "pg-form"  # radio buttons have no id
+    assert reached == [
+        *("pg-run", "pg-a", "pg-b", "pg-random", "pg-chips", "pg-chips", "pg-net", radio),
+        *("pg-line-hundreds", "pg-line-tens"),
+    ]
+
+
+@needs_browser
+def test_arrow_keys_move_in_the_panel(browser):
+    show(browser)
+    browser.run(f"{PART.format('head 1:0')}.focus()")
+    focused = "document.activeElement.ariaLabel || document.activeElement.innerText.split('\\n')[0]"
+    visited = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        browser.press(key)
+        visited.append(browser.run(focused))
+    skip = "skip path past the heads of layer 0"
+    assert visited == ["head 1:1", "MLP 0", "head 0:0", skip, skip, skip]
+    browser.press("Enter")
+    browser.wait("document.getElementById('pg-call').textContent === 'Ablation(skips={0})'")
+    stops = "[...document.querySelectorAll('#pg-net button')].filter((x) => x.tabIndex === 0)"
+    assert browser.run(f"{stops}.map((x) => x.ariaLabel)") == [skip]
+
+
+@needs_browser
+def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, capsys):
+    """The digit changes at the mark, as PyTorch's does; the copied Python gives the same answer."""
+    show(browser, f"#run={MAIN}/2&sum=352+271")
+    said = browser.run("document.getElementById('pg-line-hundreds-said').textContent")
+    match = re.match(r"The hundreds digit is 5 up to (0\.\d\d), then 6\.", said)
+    assert match, said
+    flip = float(match[1])
+    left = "document.querySelectorAll('#pg-line .pg-strip span')[1].getBoundingClientRect().left"
+    strip = "document.querySelector('#pg-line .pg-strip').getBoundingClientRect()"
+    share = browser.run(f"({left} - {strip}.left) / {strip}.width")
+    assert share == pytest.approx((flip + 0.5) / 2, abs=0.01)
+    model = runs.load(MAIN).model(2)
+    tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
+    for value in (round(flip - 0.02, 2), round(flip + 0.02, 2)):
+        browser.run(
+            "{ const slider = document.getElementById('pg-line-hundreds');"
+            f" slider.value = '{value}'; slider.dispatchEvent(new Event('input')); }}"
+        )
+        hold = playground.coordinate_hook(model, {0: value})
+        logits = model(tokens, hold)[0, list(model.config.layout.answer)]
+        digits = "".join(map(str, logits.argmax(-1).tolist()))
+        assert digits == ("523" if value < flip else "623")
+        browser.wait(f"{DIGITS} === '{digits}' && location.hash.includes('line=hundreds:{value}')")
+        browser.run("navigator.clipboard.writeText = () => Promise.reject()")  # it is shown instead
+        browser.run("document.getElementById('pg-copy').click()")
+        code = browser.wait("document.getElementById('pg-python').textContent")
+        exec(code, {})
+        assert "".join(map(str, json.loads(capsys.readouterr().out))) == digits
+    browser.run("document.getElementById('pg-reset').click()")
+    browser.wait("!location.hash.includes('line=')")
+
+
+@needs_browser
+def test_the_most_active_neurons_are_the_models(browser):
+    show(browser, f"#run={MAIN}/1&sum=352+271")
+    model = runs.load(MAIN).model(1)
+    tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
+    with torch.inference_mode():
+        _, cache = model.run_with_cache(tokens, "blocks.1.mlp.post")
+    expected = cache["blocks.1.mlp.post"][0, model.config.layout.answer[0]].argsort(descending=True)
+    top = "[...document.querySelectorAll('#pg-top button')]"
+    shown = browser.run(f"{top}.map((x) => JSON.parse(x.dataset.value))")
+    assert shown == [[1, i] for i in expected[:8].tolist()]
+    browser.run(f"{top}[0].click()")
+    call = f"Ablation(neurons={{(1, {shown[0][1]})}})"
+    browser.wait(f"document.getElementById('pg-call').textContent === '{call}'")
 
 
 @needs_browser
 @pytest.mark.parametrize(
     ("fragment", "field", "message"),
     [
-        ("#%%%&&=nonsense", "sum", "expected run, sum, do, frame"),
-        ("#run=n9/0", "run", "is no run of this page"),
-        ('#do={"kind":"constructor","heads":[[1,0]]}', "sum", "is no kind of intervention"),
+        ("#%%%&&=nonsense", "sum", "expected run, sum, do, line, frame"),
+        ("#run=n9/0", "run", "is not a run of this page"),
+        ('#do={"kind":"constructor","heads":[[1,0]]}', "sum", "is not a kind of intervention"),
         ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
-        ("#do=[null]", "sum", "is no intervention"),
+        ("#do=[null]", "sum", "is not an intervention"),
         ('#do={"__proto__":[1]}', "sum", "This run has no part in"),
+        ("#line=units:1", "sum", "holds no carry at a coordinate"),
+        ("#run=n1_s0.3_w0.2/0&line=tens:1", "sum", "has no line"),
         ("#=", "sum", "The address has a value without a name"),
     ],
 )
 def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, message):
     show(browser, fragment)
     assert message in browser.run(f"document.getElementById('pg-line-{field}').textContent")
-    assert browser.run(SPOKEN) == "352 + 271 = 623, right."
+    assert browser.run(SPOKEN).startswith("352 + 271 = 623, correct.")
 
 
 @needs_browser
@@ -421,7 +671,7 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
     after = cache["logits"][0, answer]
     digits = ["".join(map(str, x.tolist())) for x in (before, after.argmax(-1))]
     counts = f"{active[0]}, {active[1]} and {active[2]} of"
-    assert f"would be {digits[0]}, after it it is {digits[1]}; {counts}" in frames[5]
+    assert f"would be {digits[0]}; after it, it is {digits[1]}. {counts}" in frames[5]
     assert f"{100 * after.softmax(-1).max(-1).values[0]:.1f}%" in frames[6].replace(
         "100%", "100.0%"
     )
@@ -442,7 +692,7 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     assert opacities == pytest.approx(expected.tolist(), abs=0.0006)
     assert browser.run("document.documentElement.scrollWidth") <= width
     browser.run("location.hash = '#run=n1_s0.3_w0.2/9&epoch=0'")
-    browser.wait("/is no run.*is no epoch/.test(document.getElementById('pg-line').textContent)")
+    browser.wait("/not a run.*not an epoch/.test(document.getElementById('pg-line').textContent)")
 
 
 @needs_browser

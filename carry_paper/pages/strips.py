@@ -1,0 +1,301 @@
+"""Strips: the runs behind a row of the ledger, drawn on the row's own scale beside the paper.
+
+The verdict box and the ledger page have the same ones. A lane is one source's. A number's lane has
+a dot for each run, the paper's value as a dashed line, the tolerance as a band around it, and what
+is judged as a tick. A finding's has a dot for each run, filled if the run shows it. The lane of a
+table has a tick for each cell: how far it lies from the paper's.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from carry_paper.ledger.claims import Claim, claims
+from carry_paper.ledger.report import text
+from carry_paper.ledger.results import Row
+from carry_paper.ledger.verdicts import runs_show
+from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.row_words import difference, in_short
+
+# All lengths are in px.
+LEFT = 6
+WIDTH = 138  # from the lowest value to the highest
+HEIGHT = 18  # of a lane
+CLOSE = 4  # dots that are closer than this are put above each other
+APART = 2.6  # between their centres, or less, so that they stay in the lane
+MOST_APART = 12
+PITCH = 12  # of the dots of a finding, or less, so that all have room
+RADIUS = 2.5  # of a dot, or less in a finding of many runs
+
+WHOSE = {"author": "author’s", "ours": "ours"}
+
+LIMITS = (0.25, 0.5, 1.0)  # of a table's scale, of which the narrowest that fits is taken
+NUMBER = "number"
+FINDING = "finding"
+TABLE = "table"
+
+
+class Mark(NamedTuple):
+    """A run, or a cell of a table.
+
+    Attributes:
+        x: Its place from the left.
+        y: Its place from the top of the lane.
+        words: Its name and value.
+        look: `full`; of a finding `open` for a run that does not show it, `unknown` for one that
+            can't say; of a table `differs` for a cell that does.
+    """
+
+    x: float
+    y: float
+    words: str
+    look: str = "full"
+
+
+class Lane(NamedTuple):
+    """A source's side of a strip.
+
+    Attributes:
+        source: `ours` or `author`.
+        kind: `NUMBER`, `FINDING` or `TABLE`.
+        label: The runs in words.
+        beside: The paper's value and the tolerance in words; "" for a finding.
+        marks: Its runs or cells.
+        bands: The left and right ends of what is allowed around each of the paper's values.
+        paper: The places of the paper's values.
+        judged: The places of the values that are judged.
+        ends: The ends of the scale in words; None if it goes from 0 to 1, or there is no scale.
+    """
+
+    source: str
+    kind: str
+    label: str
+    beside: str
+    marks: list[Mark]
+    bands: list[tuple[float, float]]
+    paper: list[float]
+    judged: list[float]
+    ends: tuple[str, str] | None
+
+    @property
+    def radius(self) -> float:
+        """The radius of the dots; those of a finding leave a gap between them."""
+        if self.kind != FINDING:
+            return RADIUS
+        return round(min(RADIUS, 0.4 * WIDTH / len(self.marks)), 1)
+
+
+class Scale(NamedTuple):
+    """The values at both ends of a lane."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Return a value's place in px; one beyond an end is put there."""
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return round(LEFT + WIDTH * share, 1)
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """Both ends in words; None if they are 0 and 1, which need not be said."""
+        if (self.low, self.high) == (0, 1):
+            return None
+        return minus_signs(f"{self.low:.3g}"), minus_signs(f"{self.high:.3g}")
+
+
+def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[Lane]:
+    """Return the lane of each source that has something to draw, on one scale.
+
+    The last one says where the scale ends.
+
+    Args:
+        of_line: A claim, or those of all cells of a table.
+        rows: Their rows, by source.
+    """
+    all_rows = [row for own in rows.values() for row in own]
+    drawn: list[Lane | None]
+    if len(of_line) > 1:
+        scale_of_table = _scale_of_table(all_rows)
+        drawn = [_of_table(source, own, scale_of_table) for source, own in rows.items()]
+    else:
+        scale = _scale(of_line[0], all_rows)
+        drawn = [_of_row(source, row, scale) for source, own in rows.items() for row in own]
+    present = [lane for lane in drawn if lane is not None]
+    upper, last = present[:-1], present[-1:]
+    return [*(lane._replace(ends=None) for lane in upper), *last]
+
+
+def _of_row(source: str, row: Row, scale: Scale | None) -> Lane | None:
+    """Return the lane of one row; None if it has neither runs nor a number."""
+    if row.shown is not None:
+        return _of_finding(source, row)
+    if row.value is None or scale is None:
+        return None
+    tolerance = row.tolerance or 0.0
+    papers = flat(row.paper)
+    ends = [(scale.place(value - tolerance), scale.place(value + tolerance)) for value in papers]
+    return Lane(
+        source,
+        NUMBER,
+        label=_range_in_words(row),
+        beside=_paper_in_words(row),
+        marks=_spread(_run_marks(row, scale)),
+        bands=[(left, max(right, left + 1)) for left, right in ends],
+        paper=[scale.place(value) for value in papers],
+        judged=[scale.place(value) for value in flat(row.value)],
+        ends=scale.ends,
+    )
+
+
+def _of_finding(source: str, row: Row) -> Lane | None:
+    """Return the lane of a finding: a dot for each run, in the order of the runs."""
+    shows = row.fields["shows"]
+    if not shows:
+        return None
+    pitch = min(PITCH, WIDTH / len(shows))
+    marks = []
+    for i, (key, shows_it) in enumerate(zip(row.keys, shows, strict=True)):
+        words = {True: "shows it", False: "does not show it", None: "can't say"}[shows_it]
+        value = f" ({text(row.runs[i])})" if len(row.runs) == len(shows) else ""
+        look = {True: "full", False: "open", None: "unknown"}[shows_it]
+        x = round(LEFT + pitch * i, 1)
+        marks.append(Mark(x, HEIGHT / 2, f"{_named(key)} {words}{value}", look))
+    n_showing, n_able = row.shown or (0, 0)
+    label = runs_show(n_showing, n_able)
+    failing = difference(row)
+    if failing and n_able > 1:
+        label += f", {failing}"
+    return Lane(source, FINDING, label, "", marks, [], [], [], None)
+
+
+def _of_table(source: str, rows: Sequence[Row], scale: Scale) -> Lane | None:
+    """Return the lane of a table: each cell's distance from the paper's, as a share of its range.
+
+    The band is what the cell with the least room may be off.
+    """
+    marks = []
+    gaps = []
+    tolerances = []
+    for row in rows:
+        for gap in _gaps(row):
+            gaps.append(gap)
+            look = "differs" if row.verdict == "differs" else "full"
+            rounded = minus_signs(f"{round(gap, 2) + 0.0:+.2f}")  # no -0.00
+            words = f"{claims()[row.id].words.rpartition(': ')[2]}: {rounded}"
+            marks.append(Mark(scale.place(gap), HEIGHT / 2, words, look))
+        if row.tolerance is not None:
+            tolerances.append(row.tolerance / claims()[row.id].range)
+    if not marks:
+        return None
+    allowed = min(tolerances, default=0.0)
+    low, high = in_short(min(gaps)), in_short(max(gaps))
+    label = f"{len(marks)} cells, each less the paper’s: {low} to {high}"
+    band = (scale.place(-allowed), max(scale.place(allowed), scale.place(-allowed) + 1))
+    return Lane(
+        source,
+        TABLE,
+        label=label,
+        beside=f"allowed: ±{in_short(allowed)}",
+        marks=marks,
+        bands=[band],
+        paper=[scale.place(0.0)],
+        judged=[],
+        ends=scale.ends,
+    )
+
+
+def _gaps(row: Row) -> list[float]:
+    """Return how far each entry of a row lies from the paper's, as a share of its range."""
+    entries = zip(flat(row.value), flat(row.paper), strict=False)
+    return [(value - paper) / claims()[row.id].range for value, paper in entries]
+
+
+def _scale_of_table(rows: Sequence[Row]) -> Scale:
+    """Return the scale of a table's lanes, with zero in its middle."""
+    largest = max((abs(gap) for row in rows for gap in _gaps(row)), default=0.0)
+    limit = next((limit for limit in LIMITS if limit >= largest), largest)
+    return Scale(-limit, limit)
+
+
+def in_words(drawn: Sequence[Lane]) -> str:
+    """Return what lanes show in words, each with its source."""
+    words = [f"{WHOSE[lane.source]}: {lane.label}" for lane in drawn]
+    return "; ".join([*words, drawn[-1].beside]).removesuffix("; ")
+
+
+def flat(value: Any) -> list[float]:
+    """Return the numbers in a value of a row: a number, a list, or None; none of deeper lists."""
+    values = value if isinstance(value, list) else [value]
+    return [float(x) for x in values if isinstance(x, (int, float))]
+
+
+def _named(key: str) -> str:
+    """Return the name of a run in words: a number, or a group's name with one."""
+    return f"run {key}" if key.isdecimal() else key
+
+
+def _run_marks(row: Row, scale: Scale) -> list[Mark]:
+    """Return a dot for each value of each run of a number."""
+    marks = []
+    keys = row.keys if len(row.keys) == len(row.runs) else [str(i) for i in range(len(row.runs))]
+    for key, run in zip(keys, row.runs, strict=True):
+        for value in flat(run):
+            marks.append(Mark(scale.place(value), HEIGHT / 2, f"{_named(key)}: {text(value)}"))
+    return marks
+
+
+def _spread(marks: list[Mark]) -> list[Mark]:
+    """Return dots such that those which would cover each other stand above each other."""
+    ordered = sorted(marks)
+    if not ordered:
+        return []
+    clusters = [[ordered[0]]]
+    for before, mark in pairwise(ordered):
+        if mark.x - before.x < CLOSE:
+            clusters[-1].append(mark)
+        else:
+            clusters.append([mark])
+    spread = []
+    for cluster in clusters:
+        apart = min(APART, MOST_APART / len(cluster))
+        top = HEIGHT / 2 - apart * (len(cluster) - 1) / 2
+        for i, mark in enumerate(cluster):
+            spread.append(mark._replace(y=round(top + apart * i, 1)))
+    return spread
+
+
+def _scale(claim: Claim, rows: Sequence[Row]) -> Scale | None:
+    """Return the scale of a number: 0 to 1 for a share, else such that all values fit."""
+    values = flat(claim.paper)
+    for row in rows:
+        for value in [row.value, *row.runs]:
+            values += flat(value)
+    if not values:
+        return None
+    if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
+        return Scale(0.0, 1.0)
+    tolerance = max((row.tolerance for row in rows if row.tolerance is not None), default=0.0)
+    for value in flat(claim.paper):
+        values += [value - tolerance, value + tolerance]
+    low = min(values)
+    high = max(values)
+    return Scale(low, high) if high > low else Scale(low - 1, high + 1)
+
+
+def _range_in_words(row: Row) -> str:
+    """Return the range of a number's runs; its value, if it has none."""
+    values = [value for run in row.runs for value in flat(run)]
+    if not values:
+        return text(row.value)
+    n_runs = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+    low, high = text(min(values)), text(max(values))
+    return f"{n_runs}: {low}" if low == high else f"{n_runs}: {low} to {high}"
+
+
+def _paper_in_words(row: Row) -> str:
+    """Return the paper's value, and how far a value may be off."""
+    if row.paper is None:
+        return ""
+    tolerance = f" ± {in_short(row.tolerance)}" if row.tolerance else ""
+    return f"paper: {text(row.paper)}{tolerance}"

@@ -1,0 +1,88 @@
+// Sliders that hold a carry at a coordinate of its line, and the digits that the model then answers.
+const CarryCoordinate = (() => {
+  const { make, PLACES, SYMBOLS } = CarryViews;
+  const { coordinate, digitAt, lineOf, stretches } = CarryModel;
+  const { low, high } = CarryState.RANGE;
+  const NARROW = 0.06; // of the range: a shorter stretch has no room for its digit
+
+  /** @summary A place on the range, from 0 to 1. @param {number} value */
+  const share = (value) => (Math.min(high, Math.max(low, value)) - low) / (high - low);
+  const rounded = (/** @type {number} */ x) => `${Math.round(100 * x)}%`;
+  /** @type {(name: string, value: number, ...children: any[]) => any} a mark on the track */
+  const mark = (name, value, ...children) =>
+    make("span", { class: name, style: `--at: ${share(value).toFixed(4)}` }, ...children);
+
+  /** @type {(found: Stretch[]) => string} in words: 5 up to 0.47, then 6 */
+  function inWords(found) {
+    const ends = found.slice(1).map(({ from }, i) => `${SYMBOLS[found[i].digit]} up to ${from.toFixed(2)}`);
+    const last = SYMBOLS[found[found.length - 1].digit];
+    return ends.length ? `${ends.join(", ")}, then ${last}` : `${last} at every coordinate`;
+  }
+
+  /** @summary The slider of a line. @param {FittedLine} line @param {(held: number) => void} hold */
+  function slider(line, hold) {
+    const place = PLACES[line.column];
+    const id = `pg-line-${place}`;
+    const range = { type: "range", min: low, max: high, step: 0.01, id, "aria-describedby": `${id}-said` };
+    const input = make("input", { ...range, oninput: () => hold(Number(input.value)) });
+    const value = make("output", { for: id });
+    const said = make("p", { class: "pg-hint", id: `${id}-said` });
+    const strip = make("div", { class: "pg-strip", "aria-hidden": "true" });
+    const ends = [mark("pg-tick", 0, "0, no carry"), mark("pg-tick", 1, "1, carry")];
+    const scale = make("div", { class: "pg-scale", "aria-hidden": "true" }, ...ends);
+    const label = make("label", { for: id }, `Carry into the ${place}`);
+    const head = make("p", { class: "pg-row" }, label, value);
+    const element = make("div", { class: "pg-coordinate" }, head, input, strip, scale, said);
+
+    /** @type {(pass: Pass, held: number | undefined, found: Stretch[]) => void} */
+    function draw({ unheld, intact }, held, found) {
+      const [own, before] = [unheld, intact].map((x) => coordinate(line, CarryMaths.row(x[line.name], line.position)));
+      const at = held ?? own;
+      const { digit } = [...found].reverse().find(({ from }) => at >= from) || found[0];
+      if (Number(input.value) !== at) input.value = String(at);
+      input.setAttribute("aria-valuetext", `${at.toFixed(2)}, the model answers ${SYMBOLS[digit]}`);
+      value.textContent = `${at.toFixed(2)}${held === undefined ? "" : ", held"}`;
+      const pieces = found.map(({ from, digit }, i) => {
+        const width = share(found[i + 1]?.from ?? high) - share(from);
+        const style = `flex-grow: ${width.toFixed(4)}`;
+        return make("span", { class: i % 2 ? "pg-odd" : "", style }, width < NARROW ? "" : SYMBOLS[digit]);
+      });
+      strip.replaceChildren(...pieces, mark("pg-own pg-intact", before), mark("pg-own", own));
+      const moved = own.toFixed(2) === before.toFixed(2) ? "" : ` (${before.toFixed(2)} with every part in place)`;
+      said.textContent = `The ${place} digit is ${inWords(found)}. This sum is at ${own.toFixed(2)}${moved}.`;
+    }
+    return { element, line, draw };
+  }
+
+  /** @type {(run: Run, hold: (column: number, value: number) => void) => any} a run's sliders, or why there is none */
+  function sliders(run, hold) {
+    if (!run.lines.length) {
+      const why = "This model has one layer: no earlier layer can hand a carry to its attention, so it has no line.";
+      return { elements: [make("p", {}, why)], draw() {} };
+    }
+    const all = run.lines.map(({ column }) => {
+      return slider(/** @type {FittedLine} */ (lineOf(run, column)), (value) => hold(column, value));
+    });
+    const swapped = run.lines.map(({ column, up, down }) => {
+      return `the ${PLACES[column]} in ${rounded(up)} of pairs of sums, and takes it away in ${rounded(down)}`;
+    });
+    const intro = `After the last attention, one coordinate of the stream holds a carry: 0 is the mean of sums without it, 1 of
+      sums with it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
+      every part in place.`;
+    const text = `In this run, swapping the coordinate alone adds the carry into ${swapped.join("; into ")}. → `;
+    const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line carries");
+    const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
+    let known = { key: "", found: /** @type {Stretch[][]} */ ([]) };
+
+    function draw(/** @type {Pass} */ pass, /** @type {State} */ state) {
+      const key = JSON.stringify([state.run, state.sum, state.do]);
+      if (key !== known.key) {
+        const digits = all.map(({ line }) => digitAt(run, line.column, pass.unheld, pass.hook));
+        known = { key, found: digits.map((digit) => stretches(digit, low, high)) };
+      }
+      all.forEach((one, i) => one.draw(pass, state.line[one.line.column], known.found[i]));
+    }
+    return { elements: [texts[0], ...all.map(({ element }) => element), texts[1]], draw };
+  }
+  return { sliders };
+})();

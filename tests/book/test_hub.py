@@ -1,0 +1,141 @@
+"""Folders for a model hub: the loader in them needs no package of ours and answers as ours do."""
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import hub
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from carry_core import curves, groups, runs, sums
+
+pytestmark = pytest.mark.slow
+# One, two and three layers; a decoder; numbers with leading zeros.
+GROUPS = (
+    "n1_s0.3_w0.2",
+    groups.MAIN,
+    "n3_s0.3_w0.2",
+    "decoder_n2_s0.3_w0.2",
+    "pad6_primed100_n2_s0.3_w0.2",
+)
+N_SUMS = 50
+# Run where `carry_core` cannot be imported, in the folder of a group.
+ASK = """
+import json, sys, torch
+sys.modules["carry_core"] = sys.modules["carry_paper"] = None
+from modeling_carry import answer, load, logits
+questions = json.load(sys.stdin)
+weights, config = load("run0")
+answers = [answer(weights, config, text) for text in questions["texts"]]
+computed = logits(weights, config, torch.tensor(questions["tokens"]))
+torch.save(computed, sys.argv[1])
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> dict[str, Path]:
+    out = tmp_path_factory.mktemp("hub")
+    return {name: hub.write(name, out) for name in GROUPS}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_loader_in_it_answers_as_our_model(written, tmp_path, name):
+    model = runs.load(name).model(0)
+    layout = model.config.layout
+    generator = torch.Generator().manual_seed(5)
+    a, b = sums.long_sums(N_SUMS, layout.width, generator)
+    tokens = sums.encode(a, b, layout)
+    expected = model(tokens)
+    texts = [
+        f"{int(x):0{layout.width}}+{int(y):0{layout.width}}" for x, y in zip(a, b, strict=True)
+    ]
+    questions = json.dumps({"texts": texts, "tokens": tokens.tolist()})
+    command = [sys.executable, "-W", "error", "-c", ASK, tmp_path / "logits"]
+    asked = subprocess.run(
+        command, cwd=written[name], input=questions, capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 0, asked.stderr
+    computed = torch.load(tmp_path / "logits")
+    assert torch.allclose(computed, expected, atol=1e-4 * expected.abs().max())
+    if layout.causal:  # digit by digit; ours is given its own answers
+        for position in layout.answer:
+            tokens[:, position + 1] = model(tokens)[:, position].argmax(-1)
+        predicted = tokens[:, -layout.width :]
+    else:
+        predicted = expected[:, list(layout.answer)].argmax(-1)
+    answers = ["".join(map(str, row)) for row in predicted.tolist()]
+    assert json.loads(asked.stdout) == answers
+
+
+def test_the_loader_is_short_and_knows_only_two_packages():
+    lines = (hub.SOURCES / hub.LOADER).read_text(encoding="utf-8").splitlines()
+    statements = [line for line in lines if line.strip() and not re.match(r' *("""|#)', line)]
+    imported = {re.split(r"[ .]", line)[1] for line in lines if re.match("(import|from) ", line)}
+    assert imported - sys.stdlib_module_names == {"torch", "safetensors"}
+    assert len(statements) <= 48
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_folder_has_the_weights_at_the_end_of_each_run_and_its_record(written, name):
+    ours = runs.load(name)
+    assert len(ours.numbers) == len([*written[name].glob("run*")])
+    for number, record in zip(ours.numbers, ours.record["runs"], strict=True):
+        folder = written[name] / f"run{number}"
+        stored = load_file(folder / "model.safetensors")
+        assert runs.digest(stored) == runs.digest(ours.weights[number])
+        assert json.loads((folder / "config.json").read_bytes())["training"] == record
+
+
+def test_the_checksums_are_those_of_all_files(written):
+    for folder in written.values():
+        subprocess.run(["sha256sum", "--check", "--quiet", hub.SUMS], cwd=folder, check=True)
+        listed = re.findall(r"  (.+)", (folder / hub.SUMS).read_text())
+        files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        assert files - {hub.SUMS} == {*listed}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_card_has_what_a_hub_reads_and_each_run_s_accuracy(written, name):
+    text = (written[name] / "README.md").read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    assert yaml.safe_load(front)["license"] == "mit"
+    history = curves.load_curves(name)
+    rows = dict(re.findall(r"^\| `run(\d+)` \| ([\d.]+)", body, re.MULTILINE))
+    assert rows.keys() == set(map(str, history["runs"]))
+    for run, whole in zip(history["runs"], history["test_whole"], strict=True):
+        assert float(rows[str(run)]) == pytest.approx(float(whole[-1]), abs=1e-5)
+    assert "What it can't do" in body
+    assert "{" not in body.replace("{{", "")
+
+
+@pytest.mark.parametrize("damage", ["no config", "no weights", "half the weights", "a pointer"])
+def test_a_half_downloaded_folder_is_one_line(written, tmp_path, damage):
+    whole = written[groups.MAIN]
+    run = tmp_path / "run0"
+    run.mkdir()
+    if damage != "no config":
+        (run / "config.json").write_bytes((whole / "run0" / "config.json").read_bytes())
+    content = (whole / "run0" / "model.safetensors").read_bytes()
+    if damage == "half the weights":
+        (run / "model.safetensors").write_bytes(content[: len(content) // 2])
+    elif damage == "a pointer":
+        (run / "model.safetensors").write_text("version of large file\noid sha256:0\nsize 403000\n")
+    elif damage == "no config":
+        (run / "model.safetensors").write_bytes(content)
+    loader = runpy.run_path(str(whole / hub.LOADER))
+    with pytest.raises(SystemExit, match=r"incomplete \(.+\): get it again; `sha256sum -c` checks"):
+        loader["load"](run)
+
+
+def test_a_group_without_weights_is_one_line(capsys):
+    assert hub.main(["n2_s0.4_w0.5"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert hub.main(["nothing"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

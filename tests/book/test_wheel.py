@@ -1,0 +1,242 @@
+"""The wheel: what is in it, and what it does where there is no checkout.
+
+`make bare` makes the environment in which it is installed: the core's own requirements, and
+matplotlib.
+"""
+
+import email
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import dist
+import pytest
+
+from carry_core import groups, runs
+from carry_core.files import ROOT, sha256
+from tests.helpers.printed import assert_same_words
+
+pytestmark = pytest.mark.slow
+BARE = ROOT / "_build" / "bare"
+MAIN_RUNS = f"data/runs/{groups.MAIN}/paper"
+# What replaces the network: whatever asks for a connection fails.
+OFFLINE = "import socket; socket.socket.connect = socket.getaddrinfo = None; "
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, Path]:
+    """The sdist, and the wheel that is built from it."""
+    return dist.build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """Python where `make bare` has installed the wheel."""
+    path = BARE / "bin" / "python"
+    if not (BARE / "tools" / "twine").is_dir():
+        if "CARRY_BARE" in os.environ:
+            pytest.fail("`make bare` has not installed what its tests need")
+        pytest.skip("the wheel is not installed here")
+    return path
+
+
+def run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess:
+    """Run code in a folder, without a network; a warning is an error."""
+    environment = {"PATH": os.environ["PATH"], "MPLCONFIGDIR": str(BARE / "matplotlib")}
+    command = [python, "-W", "error", "-c", OFFLINE + code]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_wheel_has_the_main_group_s_runs_and_no_other_weights(built):
+    packed = contents(built[1])
+    inside = {name for name in packed if name.startswith("carry_core/data/")}
+    leading = runs.find(groups.MAIN).values()
+    expected = {path.with_suffix(suffix) for path in leading for suffix in (".npz", runs.SUFFIX)}
+    assert inside == {f"carry_core/{MAIN_RUNS}/{path.name}" for path in expected}
+    for path in expected:
+        assert packed[f"carry_core/{MAIN_RUNS}/{path.name}"] == path.read_bytes()
+    assert len(expected) == 2 * groups.GROUPS[groups.MAIN].n_runs
+
+
+def test_the_wheel_says_what_it_is(built):
+    packed = contents(built[1])
+    assert {"carry_core/py.typed", "carry_paper/py.typed"} < packed.keys()
+    (licence,) = (name for name in packed if name.endswith("licenses/LICENSE"))
+    assert packed[licence] == (ROOT / "LICENSE").read_bytes()
+    (name,) = (name for name in packed if name.endswith("/METADATA"))
+    metadata = email.message_from_bytes(packed[name])
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Requires-Python"] == ">=3.11"  # from which pip makes its line
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+    readme = metadata.get_payload()
+    assert "paper that runs" in readme
+    links = re.findall(r"\]\((?!https://)[^)]*\)", readme)
+    assert links == [], "these lead nowhere outside the repository"
+
+
+def test_a_checkout_and_its_sdist_give_the_same_wheel(built, tmp_path):
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if names.returncode:
+        pytest.skip("git does not read this checkout")
+    checkout = tmp_path / "checkout"
+    for name in filter(None, names.stdout.decode().split("\0")):
+        if name.startswith(("carry_", "data/claims", MAIN_RUNS)) or "/" not in name:
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, checkout / name)
+    dist.run_step("build_wheel", tmp_path, checkout)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert contents(wheel) == contents(built[1])
+    with tarfile.open(built[0]) as archive:
+        assert not any("/tests/" in name for name in archive.getnames())
+
+
+@pytest.mark.parametrize("tool", [("twine", "check", "--strict"), ("check_wheel_contents",)])
+def test_tools_of_package_indexes_find_no_fault(built, python, tool):
+    files = built if tool[0] == "twine" else built[1:]
+    checked = subprocess.run(
+        [python, "-W", "ignore", "-m", *tool, *files],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(BARE / "tools")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_it_installs_without_a_warning(built, python, tmp_path):
+    command = [python, "-m", "pip", "install", "--no-index", "--no-deps"]
+    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
+    installed = subprocess.run(
+        [*command, "--target", tmp_path, built[1]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (installed.returncode, installed.stderr) == (0, "")
+    assert (tmp_path / "carry_core" / MAIN_RUNS / "run0.safetensors").is_file()
+
+
+def test_the_readme_s_script_runs_without_a_checkout_and_without_a_network(python, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    ((script, output),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
+    assert len([line for line in script.splitlines() if line]) <= 12
+    ran = run(python, f"exec({script!r})", tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert_same_words(ran.stdout, output)
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+CALLS = {
+    "other weights": "load('n1_s0.3_w0.2')",
+    "empty": "load('empty')",
+    "cut off": "load('cut_off')",
+    "no extra": "bridges.to_transformer_lens(load('n2_s0.3_w0.2').model(0))",
+    "digests": "print(*map(runs.digest, load('n2_s0.3_w0.2').weights.values()))",
+}
+
+
+@pytest.fixture(scope="module")
+def printed(python, tmp_path_factory) -> dict[str, str]:
+    """What each of `CALLS` prints: its result, or the kind of its error and the message."""
+    folder = tmp_path_factory.mktemp("user")
+    whole = (ROOT / MAIN_RUNS / "run0.safetensors").read_bytes()
+    for name, size in (("empty", 0), ("cut_off", 300_000)):
+        (folder / name).mkdir()
+        (folder / name / "run0.safetensors").write_bytes(whole[:size])
+    lines = ["from carry_core import bridges, load, runs"]
+    for call in CALLS.values():
+        lines.append(f"try:\n    {call}")
+        lines.append("except Exception as error:\n    print(f'{type(error).__name__}: {error}')")
+    ran = run(python, "\n".join(["pass", *lines]), folder)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return dict(zip(CALLS, ran.stdout.splitlines(), strict=True))
+
+
+def test_its_runs_are_the_repository_s(printed):
+    weights = runs.load(groups.MAIN).weights.values()
+    assert printed["digests"].split() == [*map(runs.digest, weights)]
+
+
+def test_other_weights_are_said_to_be_in_the_repository(printed):
+    start = "BadInput: No weights of n1_s0.3_w0.2 from ours in "
+    assert printed["other weights"].startswith(start)
+    assert f"the installed package has {groups.MAIN} alone" in printed["other weights"]
+    assert "has the others: name its data/ in CARRY_DATA." in printed["other weights"]
+
+
+@pytest.mark.parametrize("name", ["empty", "cut off"])
+def test_a_half_downloaded_run_is_one_line(printed, name):
+    line = r"BadInput: .*/?run0.safetensors is damaged \(.*\): get it again, or train it again."
+    assert re.fullmatch(line, printed[name])
+
+
+def test_a_missing_extra_is_one_line(python, printed):
+    ran = subprocess.run(
+        [python.with_name("carry"), "train"], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
+    assert "pip install 'carry-core[paper]'" in ran.stderr
+    assert "pip install 'carry-core[lens]'" in printed["no extra"]
+
+
+@pytest.fixture
+def unready(tmp_path) -> Path:
+    """A checkout that has not been set up, as far as `make setup` looks at one."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml", "workflow/profiles"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "workflow" / "ipython_kernel_config.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("python", "line"),
+    [
+        ("false", "false is not Python 3.11 or newer, which the book needs: install one"),
+        (sys.executable, "could not be installed, which needs a network once"),
+    ],
+)
+def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, python, line):
+    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+    stopped = subprocess.run(
+        ["make", "--silent", "setup", f"PYTHON={python}"],
+        cwd=unready,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert stopped.returncode == 2
+    printed, by_make = stopped.stderr.splitlines()
+    assert line in printed
+    assert by_make.startswith("make: ***")
+    assert not (unready / ".venv" / ".ready").exists()
+
+
+def test_nothing_is_written_into_an_installed_package(monkeypatch, tmp_path, refused):
+    """`carry train` would fill the package's folder with checkpoints."""
+    monkeypatch.delenv("CARRY_DATA")
+    monkeypatch.setattr("carry_core.files.PACKAGED", tmp_path)
+    line = refused("train", groups.MAIN)
+    assert "it is part of the installed package. Name a folder of your own in CARRY_DATA." in line
+    assert [*tmp_path.iterdir()] == [tmp_path / "data"]
+
+
+def test_the_wheel_of_a_commit_is_always_the_same_file(built, tmp_path):
+    _, again = dist.build(tmp_path / "again")
+    assert sha256(again) == sha256(built[1])
