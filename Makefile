@@ -94,8 +94,7 @@ serve: book ## the same, then serve the site on this machine
 
 # A copy that the reader has changed is never overwritten. JupyterLab is installed on first use.
 lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
-	@mkdir -p _build/lab
-	@cp -n notebooks/*.ipynb _build/lab/ 2>/dev/null || true
+	@$(PY) workflow/lab.py _build/lab
 	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab _build/lab

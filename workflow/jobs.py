@@ -22,6 +22,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, results
 from carry_paper.pages import data_files
+from carry_paper.pages.standalone import standalone
 from carry_paper.training import fused, loop, seeds
 from carry_paper.training.trainer import PRECISIONS
 
@@ -130,7 +131,8 @@ def notebooks_starting_with(start: str) -> list[str]:
 def run_again(name: str, group: str, source: str, out: Path) -> int:
     """Run a notebook with a group's weights, and write to `out` how it went.
 
-    The executed copy goes beside `out`, with a folder of the data of its figures and tables.
+    The executed copy goes beside `out`, with a folder of the data of its figures and tables. It has
+    values in its sentences, and no markers.
     Returns 1 if the notebook fails, but 0 if it refuses its parameters with `BadInput`: then `out`
     has the message.
     """
@@ -151,7 +153,7 @@ def run_again(name: str, group: str, source: str, out: Path) -> int:
             progress_bar=False,
         )
         data_files.write_beside(executed, copy)
-        nbformat.write(executed, copy)
+        nbformat.write(standalone(executed, notebook.parent), copy)
     except PapermillExecutionError as error:
         message = f"{error.ename}: {error.evalue}".splitlines()[0]
         if error.ename != BadInput.__name__:

@@ -13,6 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from carry_paper.pages.data_files import CSV, data_files
+from carry_paper.pages.standalone import standalone
 
 FOLDER = "data"
 BEFORE_INLINE_SVG = 400  # the default priority is 500
@@ -84,10 +85,14 @@ def below(node: nodes.Node, added: nodes.raw) -> None:
     node.parent.insert(node.parent.index(node) + 1, added)
 
 
-def lighten_sources(app: Sphinx, exception: Exception | None) -> None:
-    """Leave the data out of the notebooks that readers download: they are files of their own."""
+def finish_sources(app: Sphinx, exception: Exception | None) -> None:
+    """Leave the data out of the notebooks that readers download, and put values for the markers.
+
+    The data are files of their own.
+    """
+    executed = Path(app.srcdir, "notebooks")
     for path in sorted(Path(app.outdir, "_sources", "notebooks").glob("*.ipynb")):
-        notebook = nbformat.read(path, 4)
+        notebook = standalone(nbformat.read(path, 4), executed)
         for cell in notebook.cells:
             for output in cell.get("outputs", []):
                 output.get("data", {}).pop(CSV, None)
@@ -97,6 +102,6 @@ def lighten_sources(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("builder-inited", write_files)
-    app.connect("build-finished", lighten_sources)
+    app.connect("build-finished", finish_sources)
     app.connect("doctree-resolved", add_links, priority=BEFORE_INLINE_SVG)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -26,6 +26,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
 LEDGER = ("claims", "figure_by_figure")
+LONGEST_OPEN_CELL = 20  # lines
 
 
 @cache
@@ -64,6 +65,18 @@ def test_it_is_stored_with_its_parameters_its_outputs_and_texts_for_its_images(n
         for kind in (kind for kind in output.data if kind.startswith("image/")):
             assert len(output.metadata[kind]["alt"]) > 40
             assert len(output.data[kind]) < 1_000_000
+
+
+def is_open(cell: Any) -> bool:
+    """Return True if a page shows a cell's code unasked."""
+    return not {"hide-input", "remove-input", "remove-cell"} & set(cell.metadata.get("tags", []))
+
+
+def test_its_open_cells_are_short_and_those_that_draw_are_collapsed(notebook: Path):
+    """On *Start here* the drawing is part of the lesson."""
+    for cell in filter(is_open, code(notebook)):
+        assert cell.source.count("\n") < LONGEST_OPEN_CELL, cell.source
+        assert "alt=" not in cell.source or notebook.stem == "start_here", cell.source
 
 
 def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook: Path):

@@ -142,6 +142,12 @@ def test_what_pages_load_and_link_to_is_there():
     assert any("tex-mml-chtml.js" in address for path in PAGES for address in parsed(path).loaded)
 
 
+def test_notebooks_that_readers_download_have_values_for_markers():
+    downloads = sorted(SITE.glob("_sources/notebooks/*.ipynb"))
+    assert downloads
+    assert [path.stem for path in downloads if "{glue" in path.read_text(encoding="utf-8")] == []
+
+
 NOTEBOOK_PAGES = [path for path in OURS if path.parent.name == "notebooks"]
 # What a table begins with.
 TABLE = re.compile(r'<div class="(?:table-scroll|verdict-box)|<table class="claims')

@@ -1,0 +1,125 @@
+"""Notebooks that can be read anywhere: values and figures in place of the book's markers.
+
+The book's pages refer to what their cells computed by {glue:text}`name`, which JupyterLab, GitHub
+and other readers show as it is written. A copy made here has the values in its sentences. A figure
+stays below the cell that draws it, so its marker leaves the caption behind. Roles and directives of
+MyST become Markdown.
+"""
+
+import ast
+import copy
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.show import GLUED
+
+MISSING = "–"  # in place of a value that no output has
+VALUE = re.compile(
+    r"\{glue:text\}`(?:(?P<notebook>[\w.]+)::)?(?P<name>\w+)(?::(?P<format>[^`]*))?`"
+)
+# ```{glue:} verdicts``` stands alone; ```{glue:figure} figure``` has options and a caption.
+FIGURE = re.compile(
+    r"^```\{glue:(?:any|figure)?\} *\S+\n(?::[\w-]+:[^\n]*\n)*\n?(?P<caption>.*?)\n?^```$",
+    re.M | re.S,
+)
+FOLDED = re.compile(
+    r"^:::\{admonition\} (?P<title>[^\n]*)\n"
+    r"(?P<options>(?::[\w-]+:[^\n]*\n)*)\n?(?P<body>.*?)\n:::$",
+    re.M | re.S,
+)
+RAW = re.compile(r"^```\{raw\} html\n(?P<html>.*?)\n?^```$", re.M | re.S)
+ROLE = re.compile(
+    r"\{(?P<role>doc|ref|cite(?::\w+)?)\}`(?:(?P<text>[^`<]*?) *<)?(?P<target>[^`>]*)>?`"
+)
+PAGE_LINK = re.compile(r'(?<=href=")(\w+)\.html')
+LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
+
+
+def standalone(notebook: NotebookNode, folder: Path) -> NotebookNode:
+    """Return a copy of an executed notebook that needs no book to be read.
+
+    Args:
+        notebook: A notebook of the book, with its outputs.
+        folder: Where other notebooks are, to whose values its sentences refer.
+    """
+    others = cache(lambda name: glued(nbformat.read(folder / name, 4)))
+    own = glued(notebook)
+
+    def value_of(name: str, other: str | None) -> Any:
+        """Return a value of this notebook, or of another one."""
+        if other is None:
+            return own.get(name, MISSING)
+        return others(other).get(name, MISSING) if (folder / other).is_file() else MISSING
+
+    readable = copy.deepcopy(notebook)
+    for cell in readable.cells:
+        if cell.cell_type == "markdown":
+            cell.source = plain_markdown(cell.source, value_of)
+    return readable
+
+
+def glued(notebook: NotebookNode) -> dict[str, Any]:
+    """Return the values that a notebook's cells stored for its sentences, by name."""
+    values = {}
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            stored = output.get("data", {}).get(f"{GLUED}text/plain")
+            if stored is not None:
+                values[output.metadata["scrapbook"]["name"]] = _value(stored)
+    return values
+
+
+def _value(stored: str) -> Any:
+    """Return a number or a text that is stored as Python prints it."""
+    return float(stored) if stored in ("nan", "inf", "-inf") else ast.literal_eval(stored)
+
+
+def plain_markdown(source: str, value_of: Callable[[str, str | None], Any]) -> str:
+    """Return a text of the book as Markdown that other programs show as it is meant.
+
+    Args:
+        source: A cell's text.
+        value_of: Returns the value of a name, of another notebook if that is named.
+    """
+    text = FIGURE.sub(lambda match: match["caption"].strip(), source)
+    text = FOLDED.sub(_folded, text)
+    text = RAW.sub(lambda match: match["html"], text)
+    text = VALUE.sub(
+        lambda match: in_words(value_of(match["name"], match["notebook"]), match["format"] or ""),
+        text,
+    )
+    text = ROLE.sub(_role, text)
+    text = PAGE_LINK.sub(r"\1.ipynb", text)
+    return re.sub(r"\n{3,}", "\n\n", LABEL.sub("", text)).strip("\n")
+
+
+def in_words(value: Any, format_: str = "") -> str:
+    """Return a glued value as a sentence has it."""
+    is_number = isinstance(value, int | float)
+    if not is_number:
+        return str(value)
+    return minus_signs(format(value, format_))
+
+
+def _folded(match: re.Match[str]) -> str:
+    """Return an admonition as a part that unfolds, or under a heading of its own."""
+    if "dropdown" not in match["options"]:
+        return f"**{match['title']}**\n\n{match['body']}"
+    return f"<details><summary>{match['title']}</summary>\n\n{match['body']}\n\n</details>"
+
+
+def _role(match: re.Match[str]) -> str:
+    """Return a link to another page; for what only the book can link to, its text."""
+    text = (match["text"] or "").strip()
+    target = match["target"]
+    if match["role"] == "doc":
+        is_notebook = not target.startswith("../")
+        return f"[{text or target}]({target}{'.ipynb' if is_notebook else '.md'})"
+    return text or f"[{target}]"

@@ -1,0 +1,80 @@
+"""Copies of notebooks have values where the book's have markers."""
+
+import lab
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from carry_core.files import ROOT
+from carry_paper.pages.show import GLUED
+from carry_paper.pages.standalone import glued, in_words, plain_markdown, standalone
+
+NOTEBOOKS = ROOT / "notebooks"
+LEFT_OVER = ("{glue", ":::", "{doc}", "{cite}", "{ref}", "{raw}", "{admonition}")
+
+
+def storing(**values: str) -> nbformat.NotebookNode:
+    """A notebook whose cell stored some values, written as Python prints them."""
+    outputs = []
+    for name, stored in values.items():
+        metadata = {"scrapbook": {"name": name, "mime_prefix": GLUED}}
+        outputs.append(
+            new_output("display_data", {f"{GLUED}text/plain": stored}, metadata=metadata)
+        )
+    return new_notebook(cells=[new_code_cell("page.words(…)", outputs=outputs)])
+
+
+def test_values_are_read_as_they_were_stored():
+    stored = storing(share="0.1235", runs="'4 of 6 runs'", none="nan", count="3")
+    values = glued(stored)
+    assert (values["share"], values["runs"], values["count"]) == (0.1235, "4 of 6 runs", 3)
+    assert in_words(values["none"], ".2f") == "nan"
+    assert in_words(-0.1235, ".2f") == "−0.12"
+    assert in_words("text", "s") == "text"
+
+
+def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
+    nbformat.write(storing(far="'5 of 6'"), tmp_path / "other.ipynb")
+    notebook = storing(share="0.1235")
+    source = "{glue:text}`share:.2f` here, {glue:text}`other.ipynb::far:s` there, {glue:text}`no`."
+    notebook.cells.append(new_markdown_cell(source))
+    copy = standalone(notebook, tmp_path)
+    assert copy.cells[-1].source == "0.12 here, 5 of 6 there, –."
+    assert notebook.cells[-1].source == source
+    assert copy.cells[0] == notebook.cells[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("```{glue:} verdicts\n```\n\nText", "Text"),
+        ("```{glue:figure} figure\n:name: fig-x\n\n**A** b\nc\n```\n\nText", "**A** b\nc\n\nText"),
+        (
+            ":::{admonition} How\n:class: dropdown\n\nOne.\n\nTwo.\n:::",
+            "<details><summary>How</summary>\n\nOne.\n\nTwo.\n\n</details>",
+        ),
+        (":::{admonition} Note\nOne.\n:::", "**Note**\n\nOne."),
+        ("{doc}`fig01` {doc}`one <fig02>`", "[fig01](fig01.ipynb) [one](fig02.ipynb)"),
+        ("{doc}`words <../book/words>`", "[words](../book/words.md)"),
+        ("see {ref}`a picture <fig-x>` {cite}`key`", "see a picture [key]"),
+        ('<a href="claims.html#page=x">rows</a>', '<a href="claims.ipynb#page=x">rows</a>'),
+        ("```{raw} html\n<b>x</b>\n```", "<b>x</b>"),
+        ("```python\nx = {1}\n```", "```python\nx = {1}\n```"),
+    ],
+)
+def test_what_only_the_book_understands_becomes_markdown(source, expected):
+    assert plain_markdown(source, lambda name, other: "") == expected
+
+
+@pytest.mark.slow
+def test_the_copies_for_jupyterlab_have_no_markers_and_overwrite_nothing(tmp_path):
+    changed = tmp_path / "fig03_attention_per_task.ipynb"
+    changed.write_text("changed by the reader")
+    lab.main(tmp_path)
+    assert changed.read_text() == "changed by the reader"
+    copies = {path.name for path in tmp_path.glob("*.ipynb")}
+    assert copies == {path.name for path in NOTEBOOKS.glob("*.ipynb")}
+    for path in set(tmp_path.glob("*.ipynb")) - {changed}:
+        for cell in nbformat.read(path, 4).cells:
+            if cell.cell_type == "markdown":
+                assert not any(marker in cell.source for marker in LEFT_OVER), path.stem
