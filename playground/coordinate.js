@@ -66,7 +66,12 @@ const CarryCoordinate = (() => {
     const swapped = run.lines.map(({ column, up, down }) => {
       return `the ${PLACES[column]} in ${rounded(up)} of pairs of sums, and takes it away in ${rounded(down)}`;
     });
-    const text = `In this run, swapping the coordinate alone adds the carry into ${swapped.join("; into ")}.`;
+    const intro = `After the last attention, one coordinate of the stream holds a carry: 0 is the mean of sums without it, 1 of
+      sums with it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
+      every part in place.`;
+    const text = `In this run, swapping the coordinate alone adds the carry into ${swapped.join("; into ")}. → `;
+    const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line carries");
+    const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
     let known = { key: "", found: /** @type {Stretch[][]} */ ([]) };
 
     function draw(/** @type {Pass} */ pass, /** @type {State} */ state) {
@@ -77,7 +82,7 @@ const CarryCoordinate = (() => {
       }
       all.forEach((one, i) => one.draw(pass, state.line[one.line.column], known.found[i]));
     }
-    return { elements: [...all.map(({ element }) => element), make("p", { class: "pg-hint" }, text)], draw };
+    return { elements: [texts[0], ...all.map(({ element }) => element), texts[1]], draw };
   }
   return { sliders };
 })();

@@ -88,7 +88,8 @@ const CarryTraining = (() => {
     $("run").addEventListener("change", () => change({ run: $("run").value }));
     Object.assign($("epoch"), { min: every, max: last, step: every });
     $("epoch").addEventListener("input", () => change({ epoch: Number($("epoch").value) }));
-    $("maps").replaceChildren(...maps.map(({ element }) => element));
+    const colours = make("p", { class: "pg-colours" }, "attention 0 ", make("i"), " 1");
+    $("maps").replaceChildren(...maps.map(({ element }) => element), ...(maps.length ? [colours] : []));
     window.addEventListener("hashchange", follow);
     follow();
   }

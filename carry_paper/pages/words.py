@@ -597,7 +597,7 @@ def primed_parts(
     separations, costs, accuracies = side
     words = decodable(separations, n_long)
     for name in ("carried", "corrected", "trained", "spared"):
-        words[name] = ", ".join(f"{x:.2f}" for x in costs[name])
+        words[name] = ", ".join(f"{round(x, 2) + 0:.2f}" for x in costs[name])  # no -0.00
     without_carry_in = accuracies[accuracies.digits == "without a carry-in"]
     means = without_carry_in.groupby("without", sort=False).accuracy.mean()
     losses = (means["intact"] - means).round(2)

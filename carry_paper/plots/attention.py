@@ -226,7 +226,7 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     cells = cells[(cells["reads"] == layout.position_names[-2]) & (cells["direction"] == "both")]
     axes = figure.subplots(1, 2, sharey=True)
     # The grey marks cells from which no patch reaches the digit.
-    greens = ACCURACY.with_extremes(bad="#A3A8B1")
+    greens = ACCURACY.with_extremes(bad="#D0D4DA")
     for ax, (variable, title) in zip(
         axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True
     ):

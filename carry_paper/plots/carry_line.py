@@ -1,6 +1,7 @@
 """The coordinate along the carry line: its early and late parts, and the late share of all runs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from carry_paper.findings.carry_line import WRITTEN_LATE
+from carry_paper.plots.hover import name_dots
 from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
 
 EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
@@ -93,7 +95,7 @@ def late_shares(runs: pd.DataFrame) -> Figure:
     """Return a figure of the late share of all runs, a row of points for each group.
 
     Args:
-        runs: The `group`, `source`, `late` and `on_line` of each run that has a line.
+        runs: The `group`, `run`, `source`, `late` and `on_line` of each run that has a line.
     """
     names = list(runs.groupby("group").late.median().sort_values().index)
     figure = Figure(figsize=(WIDTH, 0.27 * len(names) + 1.3), layout="constrained")
@@ -103,7 +105,16 @@ def late_shares(runs: pd.DataFrame) -> Figure:
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
         y = of.group.map(names.index) + shift[source]
         marker = MARKERS[bool(on_line)]
-        ax.scatter(of.late, y, s=20, color=colours[source], marker=marker, linewidths=0)
+        look: dict[str, Any] = {
+            "s": 20,
+            "color": colours[source],
+            "marker": marker,
+            "linewidths": 0,
+        }
+        dots = ax.scatter(of.late, y, **look)
+        rows = zip(of.group, of.run, of.late, strict=True)
+        owner = "author’s" if source == "author" else "our"
+        name_dots(dots, [f"{group}, {owner} run {run}: {late:.2f}" for group, run, late in rows])
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
         ax.axvline(edge, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)))
     ax.set_yticks(np.arange(len(names)), names)

@@ -9,6 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from carry_paper.plots.hover import name_dots
 from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import (
     ACCURACY,
@@ -120,8 +121,10 @@ def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, floa
     dashes = (0, (4, 3))
     ax.axvline(limits[0], color=FAINT, linewidth=0.8, linestyle=dashes)
     ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=dashes)
-    look: dict[str, Any] = {"markersize": 6, "color": CLASS_COLOURS[0], "markeredgecolor": INK}
-    ax.plot(frame.cost, frame.separation, "o", clip_on=False, **look)
+    look: dict[str, Any] = {"s": 36, "color": CLASS_COLOURS[0], "edgecolors": INK}
+    dots = ax.scatter(frame.cost, frame.separation, clip_on=False, **look)
+    values = zip(frame.index, frame.cost, frame.separation, strict=True)
+    name_dots(dots, [f"run {run}: cost {x:.2f}, separation {y:.2f}" for run, x, y in values])
     for _, near in frame.groupby([frame.cost.round(1), frame.separation.round(1)]):
         point = (near.cost.min(), near.separation.mean())
         beside: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}

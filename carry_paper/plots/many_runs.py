@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.carry_line import WRITTEN_LATE
+from carry_paper.plots.hover import name_dots
 from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, style
 
 COLOURS = dict(zip(line_table.WORDS, CLASS_COLOURS, strict=False))
@@ -83,7 +84,13 @@ def _draw_shares(ax: Axes, shares: Sequence[pd.DataFrame]) -> None:
 def _dots(ax: Axes, x: int, rows: pd.DataFrame, column: str) -> None:
     """Draw a dot for each run, spread a little to both sides of `x`."""
     spread = np.random.default_rng(0).permutation(np.linspace(-0.3, 0.3, len(rows)))
-    ax.scatter(x + spread, rows[column], s=18, c=rows.who.map(COLOURS), linewidths=0)
+    dots = ax.scatter(x + spread, rows[column], s=18, c=rows.who.map(COLOURS), linewidths=0)
+    name_dots(dots, _names(rows, column))
+
+
+def _names(rows: pd.DataFrame, column: str) -> list[str]:
+    """Return a name for the dot of each run, by the number of the run, with its value."""
+    return [f"run {run}, {row.who}: {row[column]:.2f}" for run, row in rows.iterrows()]
 
 
 @style()
@@ -94,7 +101,8 @@ def against_late_share(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     """
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     for ax, (column, title) in zip(figure.subplots(2, 4).flat, titles.items(), strict=True):
-        ax.scatter(runs.late, runs[column], s=14, c=runs.who.map(COLOURS), linewidths=0)
+        dots = ax.scatter(runs.late, runs[column], s=14, c=runs.who.map(COLOURS), linewidths=0)
+        name_dots(dots, _names(runs, column))
         ax.set_title(title)
         ax.set(xlim=(-0.05, 1.08))
         ax.set_xticks([0, 0.5, 1])

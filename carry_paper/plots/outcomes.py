@@ -149,6 +149,42 @@ def _outcome_bars(
     return figure
 
 
+# The names of outcomes in a frame of interventions, and their colours.
+INTERVENED = {"right": CORRECT, "one too many": TOO_LARGE, "one too few": TOO_SMALL, "other": WRONG}
+
+
+def intervention_bars(
+    figure: SubFigure, frame: pd.DataFrame, parts: Sequence[str], interventions: Sequence[str]
+) -> None:
+    """Draw parts (rows) by interventions (columns), with two bars for each run.
+
+    `frame` has for each `run`, part (`component`), `intervention` and `carry_in` the share of each
+    outcome of `INTERVENED`. The left bar is of digits without a carry-in.
+    """
+    axes = figure.subplots(len(parts), len(interventions), sharex=True, sharey=True)
+    numbers = sorted(frame.run.unique())
+    for (i, j), ax in np.ndenumerate(axes):
+        is_drawn = (frame.component == parts[i]) & (frame.intervention == interventions[j])
+        cells = frame[is_drawn]
+        x = cells.run.map(numbers.index) + 0.42 * cells.carry_in - 0.21
+        kinds = np.where(cells.carry_in, *CARRY_INS)
+        below = np.zeros(len(cells))
+        for outcome, colour in INTERVENED.items():
+            bars = ax.bar(x, cells[outcome], 0.38, bottom=below, color=colour, label=outcome)
+            below += cells[outcome]
+            for bar, run, kind in zip(bars, cells.run, kinds, strict=True):
+                bar.set_gid(f"{VALUE}run {run}, {kind}: {outcome} {bar.get_height():.2f}")
+        ax.set(title=f"{parts[i]}: {interventions[j]}", ylim=(0, 1), yticks=[0, 0.5, 1])
+        ax.set_xticks(range(len(numbers)), numbers)
+        ax.tick_params(length=0)
+    axes[-1, 0].set_xlabel("run (bars: no carry-in, carry-in)", loc="left")
+
+
+def intervention_legend() -> list[Patch]:
+    """Return the entries of the legend of `intervention_bars`."""
+    return [Patch(color=colour, label=outcome) for outcome, colour in INTERVENED.items()]
+
+
 def _has_carry_in(row: str, name: str, panel: Mapping[str, pd.DataFrame]) -> bool:
     """Return True if a panel's digits have a carry-in: its row says so, or its cells do."""
     if row == "carry_in":

@@ -198,6 +198,17 @@ def test_the_data_of_two_pages_are_what_they_drew():
     assert len(drawn) >= 12
 
 
+def test_every_figure_of_attention_has_a_bar_of_its_colours():
+    n_figures = 0
+    for path in OURS:
+        for figure in path.read_text(encoding="utf-8").split('<span class="figure-svg')[1:]:
+            figure = figure.partition("</span>")[0]
+            for palette in re.findall(r'class="map (attention|accuracy)"', figure):
+                assert f'class="scale {palette}"' in figure, path.stem
+                n_figures += palette == "attention"
+    assert n_figures > 100
+
+
 def test_no_page_has_an_id_twice():
     twice = {path.stem: parsed(path).twice for path in PAGES}
     assert {page: ids for page, ids in twice.items() if ids} == {}
@@ -299,6 +310,23 @@ FAINT = """(() => {
 })()"""
 
 
+# The smallest text of a figure, in px as it is seen, with its size; powers of ten are written with
+# smaller ones.
+SMALLEST = """(() => {
+  const size = (text) => {
+    const scale = text.getScreenCTM();
+    const parts = [text, ...text.querySelectorAll("tspan")];
+    const largest = Math.max(...parts.map((x) => parseFloat(getComputedStyle(x).fontSize)));
+    return largest * Math.hypot(scale.a, scale.b);
+  };
+  const texts = [...document.querySelectorAll(".figure-svg svg text")];
+  const seen = texts.filter((x) => x.checkVisibility() && x.textContent.trim());
+  const sizes = seen.map((x) => [size(x), x.textContent]).sort(([a], [b]) => a - b);
+  return sizes[0] ?? [Infinity, ""];
+})()"""
+LEAST_SIZES = {1400: 9, 400: 7}  # px of text, by the width of the page
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
@@ -309,6 +337,8 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     for width in (1400, 400):
         browser.resize(width, 800)
         assert browser.run("document.documentElement.scrollWidth") <= width
+        size, text = browser.run(SMALLEST)
+        assert size >= LEAST_SIZES[width], text
     assert browser.run("document.documentElement.scrollHeight") <= HIGHEST
     for theme in ("light", "dark"):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")

@@ -21,6 +21,8 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
+# Of keys on which the browser acts by their code: the focus moves, a dialog is closed.
+KEY_CODES = {"Tab": 9, "Escape": 27}
 
 
 class Chromium:
@@ -112,8 +114,8 @@ class Chromium:
     def press(self, key: str) -> None:
         """Press a key, by its name, on what has the focus."""
         more: dict[str, Any] = {" ": {"text": " "}, "Enter": {"text": "\r"}}.get(key, {})
-        if key == "Tab":
-            more = {"windowsVirtualKeyCode": 9}  # the focus moves by the code
+        if key in KEY_CODES:
+            more = {"windowsVirtualKeyCode": KEY_CODES[key]}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 

@@ -1,0 +1,139 @@
+"""What figures do on a page: they enlarge, name what one points at, and open the playground."""
+
+import runpy
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from carry_core import Ablation, groups
+from carry_core.files import ROOT
+from carry_paper.pages.playground import address
+from carry_paper.plots.attention import attention_grid
+from carry_paper.plots.outcomes import carry_bars
+from carry_paper.plots.sides import AUTHORS, OURS, subfigures
+from carry_paper.plots.style import svg
+from tests.helpers.chromium import PROGRAM, wait
+
+LAYOUT = groups.GROUPS[groups.MAIN].config.layout
+LINK = address(f"{groups.MAIN}/2", intervention=Ablation(mlps={1}))
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here"),
+]
+
+
+def attention_of(run: int) -> dict[str, object]:
+    """Attention in which each query attends to the token of its own number alone."""
+    pattern = np.broadcast_to(np.eye(LAYOUT.length), (2, 2, 2, LAYOUT.length, LAYOUT.length))
+    return {
+        "run": np.array(run),
+        "attention": pattern,
+        "classes": np.array(["NC", "C@1"]),
+        "decision_head": np.array(1),
+    }
+
+
+def bars() -> pd.DataFrame:
+    rows = [(2, "NC", False, "pos7", 0.5, 0.3), (2, "C@1", True, "pos7", 0.25, 0.75)]
+    names = ["run", "carry_class", "carry_in", "position", "accuracy", "corrected"]
+    return pd.DataFrame(rows, columns=names).assign(without="the final MLP")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    """The address of a page with two figures, with the book's own styles and scripts."""
+    inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
+    sides = {AUTHORS: attention_of(4), OURS: attention_of(5)}
+    maps = subfigures(sides, lambda part, side: attention_grid(part, side, LAYOUT), height=4.0)
+    links = {("the final MLP", "2"): LINK}
+    figures = [maps, carry_bars({OURS: bars()}, "without", links=links)]
+    html = [inlined(svg(figure), f"f{i}", "A figure.") for i, figure in enumerate(figures)]
+    static = ROOT / "book" / "_static"
+    head = f'<link rel="stylesheet" href="{(static / "page.css").as_uri()}">'
+    body = "".join(f"<figure>{figure}</figure>" for figure in html)
+    script = f'<script src="{(static / "figures.js").as_uri()}"></script>'
+    article = f'<article style="max-width: 760px">{body}</article>'
+    path = tmp_path / "notebooks" / "page.html"
+    playground = tmp_path / "book" / "playground.html"
+    for file, text in ((path, f"<!doctype html>{head}{article}{script}"), (playground, "<p>Here.")):
+        file.parent.mkdir()
+        file.write_text(text, encoding="utf-8")
+    return path.as_uri()
+
+
+def point_at(browser, selector: str, across: float, down: float) -> str:
+    """Point at a place within an element, in shares of its size, and return what is said."""
+    return str(
+        browser.run(f"""(() => {{
+          const element = document.querySelector('{selector}');
+          const box = element.getBoundingClientRect();
+          const clientX = box.left + {across} * box.width;
+          const clientY = box.top + {down} * box.height;
+          const event = new PointerEvent("pointermove", {{ clientX, clientY, bubbles: true }});
+          element.dispatchEvent(event);
+          const hint = document.querySelector(".figure-hint");
+          return hint.hidden ? "" : hint.textContent;
+        }})()""")
+    )
+
+
+def test_pointing_at_a_cell_or_a_bar_names_its_run_part_and_value(browser, page):
+    browser.open(page)
+    browser.wait("!!document.querySelector('.figure-enlarge')")
+    cell = point_at(browser, ".sides svg:last-child .map", 0.25, 0.25)
+    assert cell == "our weights, run 5, NC, 0:0, units of a to units of a: 1"
+    assert point_at(browser, ".sides svg .map", 0.25, 0.95).endswith(" to units of a: 0")
+    named = point_at(browser, "[data-try] path", 0.5, 0.5)
+    assert named == "the final MLP, carry-in, our run 2: correct 0.25 (click: try it)"
+    assert point_at(browser, "article", 0.99, 0.99) == ""
+
+
+def test_a_click_on_a_bar_opens_the_playground_with_its_intervention(browser, page):
+    browser.open(page)
+    browser.wait("!!document.querySelector('.figure-enlarge')")
+    browser.run("""document.querySelector("[data-try] path").dispatchEvent(
+      new MouseEvent("click", { bubbles: true }))""")
+
+    def opened() -> str:
+        """The address of the page, once the click has led there."""
+        info = browser.call("Target.getTargetInfo", targetId=browser.target)["targetInfo"]
+        return info["url"] if "playground" in info["url"] else ""
+
+    address_of_page = wait(opened, "the playground is open", 20)
+    assert urlsplit(address_of_page).fragment == urlsplit(LINK).fragment
+
+
+def test_a_figure_is_enlarged_by_a_button_and_escape_puts_it_back(browser, page):
+    browser.open(page)
+    browser.wait("!!document.querySelector('.figure-enlarge')")
+    assert browser.run("document.querySelectorAll('.figure-enlarge').length") == 2
+    browser.run("document.querySelector('.figure-enlarge').focus()")
+    width = "document.querySelector('.figure-svg.sides').getBoundingClientRect().width"
+    before = browser.run(width)
+    browser.press("Enter")
+    assert browser.run("document.querySelector('dialog').open")
+    assert browser.run("document.querySelectorAll('dialog .figure-svg').length") == 1
+    assert browser.run(width) > 1.3 * before
+    browser.press("Escape")
+    browser.wait("!document.querySelector('dialog').open")
+    browser.wait("document.querySelectorAll('figure .figure-svg').length === 2")
+    assert browser.run(width) == before
+    assert browser.run("document.activeElement.className") == "figure-enlarge"
+
+
+@pytest.mark.parametrize(("width", "stacked"), [(1400, False), (400, True)])
+def test_sides_are_stacked_on_a_phone(browser, page, width, stacked):
+    browser.open(page, width=width)
+    browser.wait("!!document.querySelector('.figure-enlarge')")
+    boxes = browser.run("""[...document.querySelectorAll(".sides > svg")].map((svg) => {
+      const { left, top, width } = svg.getBoundingClientRect();
+      return [left, top, width];
+    })""")
+    (left, top, size), (other_left, other_top, _) = boxes
+    assert (left == other_left) == stacked
+    assert (top == other_top) == (not stacked)
+    assert size > 300

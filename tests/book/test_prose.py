@@ -1,0 +1,111 @@
+"""Prose says things as the field does: `carry` and not `one`, `correct` and not `right`."""
+
+import re
+from collections.abc import Iterator
+
+import nbformat
+import pytest
+
+from carry_core.files import ROOT
+from carry_paper.ledger.claims import claims
+
+# Ways to say something that readers stumbled over: a pattern, what to say, and an example.
+DIALECT = [
+    (r"\b(?:runs?|models?|heads?|weights|decoders?) of ours\b", "our runs", "four runs of ours"),
+    (r"\bof (?:ours|the author[’']s) and in\b", "of our six runs and in", "in 3 of ours and in 2"),
+    (r"\b(?:run|runs|model) of the author[’']s\b", "an author's run", "one run of the author's"),
+    (r"\b(?:carried|undue) ones?\b|\bundue\b", "carries", "undue ones are added"),
+    (r"\bones (?:are|too|that are due)\b", "carries", "ones are carried"),
+    (r"\b(?:carr(?:y|ies)|receives?|needs?|passes|adds?) a one\b", "a carry", "it carries a one"),
+    (r"\b(?:a|no) one is (?:carried|due|added)\b", "a carry", "where no one is due"),
+    (
+        r"\b(?:gets?|got|answered|answers?|stays?|are|become|comes?|came) right\b",
+        "correct",
+        "are right",
+    ),
+    (r"\bgets? (?:[\w.,%-]+ ){1,6}right\b(?! of| side| hand)", "correct", "gets both sums right"),
+    (r"\bright (?:answers?|digits?)\b", "correct answers", "the fewest right answers"),
+    (
+        r"\bstands? (?:at|above|below|beside|over|firmly|more firmly|there)\b",
+        "is",
+        "it stands there",
+    ),
+    (
+        r"\bstands? in (?:the|a|its|no|this|that|all|none|\d)",
+        "is in",
+        "a staircase stands in a column",
+    ),
+    (r"\bwhere (?:each|every|it|a|the) [\w ]{0,20}stands?\b", "is", "where each variable stands"),
+    (r"\blast MLP\b", "final MLP", "after the last MLP"),
+    (r"\b[Cc]olumn sums?\b", "digit sum", "the column sum"),
+    (r"\b[Pp]os\. ?\d", "position 7, or hundreds", "at pos. 7"),
+    (r"\b(?:[Ii]ntact|[Uu]ntouched),? all \d", "unablated", "Intact, all 6 runs"),
+    (r"\bwhat becomes of\b", "how … changes", "see what becomes of the answer"),
+    (
+        r"\ba head[’']s number means nothing\b",
+        "head numbers are arbitrary",
+        "a head's number means nothing",
+    ),
+    (r"\bschoolbook\b", "textbook, or column method", "what the schoolbook says"),
+]
+
+# A record of what was decided when, in the words of that day.
+HISTORY = {"protocol.md"}
+# Code, glued words, addresses, and what others say.
+NOT_OURS = re.compile(
+    r"""
+    ```\{raw\}.*?``` | ```(?:bash|python|text|html)?\n.*?```  # blocks of code
+    | \{[\w:]+\}`[^`]*` | `[^`]*`                            # roles, and code in a sentence
+    | \]\([^)]*\)                                           # addresses
+    | “[^”]*” | "[^"]*" | \*needs\ a\ carried\ one\*         # quotations
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each piece of prose."""
+    for name in ("README.md", "CONTRIBUTING.md"):
+        yield name, (ROOT / name).read_text()
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    yield "CHANGELOG.md", changelog.partition("## [Unreleased]")[2].partition("\n## [")[0]
+    for path in sorted((ROOT / "book").glob("*.md")):
+        if path.name not in HISTORY:
+            yield path.name, path.read_text()
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                yield f"{path.name}, {cell.id}", cell.source
+            figure = cell.metadata.get("mystnb", {}).get("figure", {})
+            yield f"{path.name}, {cell.id}, caption", figure.get("caption", "")
+    for claim in claims().values():
+        yield f"claims.yml, {claim.id}, short", claim.short
+        for source, why in claim.why.items():
+            yield f"claims.yml, {claim.id}, why of {source}", why.text
+
+
+def phrases(text: str) -> list[str]:
+    """Return what a text says in dialect, each with what to say."""
+    prose = re.sub(r"\s+", " ", NOT_OURS.sub(" ", text))
+    return [
+        f"{phrase[0]!r}: say {better!r}"
+        for pattern, better, _ in DIALECT
+        for phrase in re.finditer(pattern, prose)
+    ]
+
+
+def test_prose_is_in_the_words_of_the_field():
+    dialect = {name: phrases(text) for name, text in texts() if phrases(text)}
+    assert dialect == {}
+
+
+@pytest.mark.parametrize(("pattern", "better", "example"), DIALECT)
+def test_a_phrase_is_seen_in_a_sentence_and_not_in_what_replaces_it(pattern, better, example):
+    assert re.search(pattern, example)
+    assert not re.search(pattern, better)
+    assert any(better in advice for advice in phrases(f"So {example}, as we saw."))
+
+
+def test_code_quotations_and_addresses_are_not_prose():
+    text = "`right digits`, “a one is carried”, [page](last MLP)\n```python\n# pos. 7\n```"
+    assert phrases(text) == []
