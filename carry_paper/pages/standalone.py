@@ -26,7 +26,8 @@ VALUE = re.compile(
 )
 # ```{glue:} verdicts``` stands alone; ```{glue:figure} figure``` has options and a caption.
 FIGURE = re.compile(
-    r"^```\{glue:(?:any|figure)?\} *\S+\n(?::[\w-]+:[^\n]*\n)*\n?(?P<caption>.*?)\n?^```$",
+    r"^```\{(?:glue:(?:any|figure)?|gallery)\} *\S*\n"
+    r"(?::[\w-]+:[^\n]*\n)*\n?(?P<caption>.*?)\n?^```$",
     re.M | re.S,
 )
 FOLDED = re.compile(
