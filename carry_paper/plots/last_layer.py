@@ -75,7 +75,7 @@ def group_maps(
         names: The name of each group.
     """
     sides = [side for side in (AUTHORS, OURS) if any(side in group for group in frames.values())]
-    figure = Figure(figsize=(WIDTH, 0.29 * len(frames) + 0.85), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.29 * len(frames) + 1.4), layout="constrained")
     axes = figure.subplots(len(frames), len(sides), squeeze=False)
     for (group, frame_by_side), row in zip(frames.items(), axes, strict=True):
         row[0].set_ylabel(names[group], rotation=0, ha="right", va="center", fontsize=7.5)
