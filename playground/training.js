@@ -1,4 +1,5 @@
-// A slider over training: the loss, and where heads look (Fig. 2) or correct digits with the final MLP ablated (Fig. 5).
+// A slider over training: the loss, and what heads attend to (Fig. 2) or which digits are correct without the final MLP
+// (Fig. 5).
 const CarryTraining = (() => {
   const { $, make, attentionMap, table, percent, PLACES, CLASSES } = CarryViews;
   const [WIDTH, HEIGHT] = [600, 110];
