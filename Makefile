@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -192,6 +192,15 @@ address: $(READY) ## write the repository's address into the files that name it:
 
 hub: $(READY) ## write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
 	@$(PY) workflow/hub.py $(GROUPS)
+
+release-dry: $(READY) ## all files of a release, into _build/release: sdist, wheel, weights, the built site, changes, checksums; TAG=v… is compared with the version
+	@$(PY) workflow/release.py $(TAG)
+
+colab: $(READY) ## run a page as Colab does, from the last commit, in a fresh environment with its versions: needs Python 3.13
+	@$(PY) workflow/launch.py colab
+
+binder: $(READY) ## run a page as Binder does, from the last commit, in a fresh environment
+	@$(PY) workflow/launch.py binder
 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes

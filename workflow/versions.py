@@ -1,8 +1,8 @@
 """Test the package with the oldest and the newest versions of what it needs.
 
 `make versions` makes an environment for each of `ENVIRONMENTS`, installs the wheel there, and runs
-the README's script and the fast tests of core, findings and
-plots. An environment stays in `_build/versions`, so that a second call only tests.
+the README's script and the fast tests of core, findings and plots. An environment stays in
+`_build/versions`, so that a second call only tests.
 """
 
 import re
