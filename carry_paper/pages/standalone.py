@@ -26,13 +26,17 @@ VALUE = re.compile(
 )
 # ```{glue:} verdicts``` stands alone; ```{glue:figure} figure``` has options and a caption.
 FIGURE = re.compile(
-    r"^```\{glue:(?:any|figure)?\} *\S+\n(?::[\w-]+:[^\n]*\n)*\n?(?P<caption>.*?)\n?^```$",
+    r"^```\{(?:glue:(?:any|figure)?|gallery)\} *\S*\n"
+    r"(?::[\w-]+:[^\n]*\n)*\n?(?P<caption>.*?)\n?^```$",
     re.M | re.S,
 )
 FOLDED = re.compile(
     r"^:::\{admonition\} (?P<title>[^\n]*)\n"
     r"(?P<options>(?::[\w-]+:[^\n]*\n)*)\n?(?P<body>.*?)\n:::$",
     re.M | re.S,
+)
+TRY = re.compile(
+    r"^:::\{try\} (?P<parameters>[^\n]*)\n(?P<question>.*?)\n\n(?P<answer>.*?)\n:::$", re.M | re.S
 )
 MARGIN = re.compile(r"^```\{margin\}\n(?P<body>.*?)\n?^```$", re.M | re.S)
 RAW = re.compile(r"^```\{raw\} html\n(?P<html>.*?)\n?^```$", re.M | re.S)
@@ -91,6 +95,7 @@ def plain_markdown(source: str, value_of: Callable[[str, str | None], Any]) -> s
     """
     text = FIGURE.sub(lambda match: match["caption"].strip(), source)
     text = FOLDED.sub(_folded, text)
+    text = TRY.sub(_try, text)
     text = MARGIN.sub(lambda match: re.sub("^", "> ", match["body"].strip(), flags=re.M), text)
     text = RAW.sub(lambda match: match["html"], text)
     text = VALUE.sub(
@@ -116,6 +121,13 @@ def _folded(match: re.Match[str]) -> str:
     if "dropdown" not in match["options"]:
         return f"**{match['title']}**\n\n{match['body']}"
     return f"<details><summary>{match['title']}</summary>\n\n{match['body']}\n\n</details>"
+
+
+def _try(match: re.Match[str]) -> str:
+    """Return a question with its folded answer and the parameters that go on from there."""
+    question = f"**Try.** {match['question']}"
+    answer = f"<details><summary>Answer</summary>\n\n{match['answer']}\n\n</details>"
+    return f"{question}\n\n{answer}\n\nThen run the notebook with `{match['parameters']}`."
 
 
 def _role(match: re.Match[str]) -> str:

@@ -64,6 +64,11 @@ def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
             ":::{admonition} How\n:class: dropdown\n\nOne.\n\nTwo.\n:::",
             "<details><summary>How</summary>\n\nOne.\n\nTwo.\n\n</details>",
         ),
+        (
+            ":::{try} -p run 4\nWhich?\n\nThis.\n:::",
+            "**Try.** Which?\n\n<details><summary>Answer</summary>\n\nThis.\n\n</details>\n\n"
+            "Then run the notebook with `-p run 4`.",
+        ),
         (":::{admonition} Note\nOne.\n:::", "**Note**\n\nOne."),
         ("{doc}`fig01` {doc}`one <fig02>`", "[fig01](fig01.ipynb) [one](fig02.ipynb)"),
         ("{doc}`words <../book/words>`", "[words](../book/words.md)"),
