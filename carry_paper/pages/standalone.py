@@ -112,7 +112,8 @@ def in_words(value: Any, format_: str = "") -> str:
     is_number = isinstance(value, int | float)
     if not is_number:
         return str(value)
-    return minus_signs(format(value, format_))
+    as_it_is = format_ == "s"  # with which markers ask for a value of another page
+    return minus_signs(format(value, "" if as_it_is else format_))
 
 
 def _folded(match: re.Match[str]) -> str:

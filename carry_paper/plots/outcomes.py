@@ -186,7 +186,11 @@ def intervention_bars(
 
 def intervention_legend() -> list[Patch]:
     """Return the entries of the legend of `intervention_bars`."""
-    return [Patch(color=colour, label=outcome) for outcome, colour in INTERVENED.items()]
+    labels = {"right": "correct"}
+    return [
+        Patch(color=colour, label=labels.get(outcome, outcome))
+        for outcome, colour in INTERVENED.items()
+    ]
 
 
 def _has_carry_in(row: str, name: str, panel: Mapping[str, pd.DataFrame]) -> bool:

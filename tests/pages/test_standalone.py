@@ -41,6 +41,7 @@ def test_values_are_read_as_they_were_stored():
     assert in_words(values["none"], ".2f") == "nan"
     assert in_words(-0.1235, ".2f") == "−0.12"
     assert in_words("text", "s") == "text"
+    assert in_words(87, "s") == "87"
 
 
 def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
