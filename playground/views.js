@@ -181,11 +181,14 @@ const CarryViews = (() => {
       const all = [...others, before, now];
       const [across, up] = [0, 1].map((axis) => 1.08 * Math.max(...all.map((x) => Math.abs(x[axis]))));
       const place = (/** @type {number[]} */ [x, y]) => [50 + (48 * x) / across, 50 - (48 * y) / up];
-      const dots = known.map((other, j) => {
-        const [x, y] = place(others[j]);
-        if (isSo(other)) return make("path", { class: "pg-yes", d: `M${x - 1.6} ${y + 1.4}h3.2l-1.6 -3z` });
-        return make("circle", { class: "pg-no", cx: x, cy: y, r: 1.3 });
+      const shape = { yes: "h3.2l-1.6 -3z", no: "a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0 -2.6 0" };
+      const drawn = { yes: "", no: "" }; // one path for all sums of a kind: a slider draws this many times a second
+      known.forEach((other, j) => {
+        const kind = isSo(other) ? "yes" : "no";
+        const [x, y] = place(others[j]).map((value) => value.toFixed(1));
+        drawn[kind] += `M${x} ${y}m${kind === "yes" ? "-1.6 1.4" : "-1.3 0"}${shape[kind]}`;
       });
+      const dots = Object.entries(drawn).map(([kind, d]) => make("path", { class: `pg-${kind}`, d }));
       const [[x0, y0], [x1, y1]] = [place(before), place(now)];
       const moved = make("line", { class: "pg-moved", x1: x0, y1: y0, x2: x1, y2: y1 });
       const ring = make("circle", { class: "pg-before", cx: x0, cy: y0, r: 3 });

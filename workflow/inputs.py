@@ -63,7 +63,7 @@ def notebook(name: str, root: Path = ROOT) -> str:
 def playground(root: Path = ROOT) -> str:
     """Return the digest of what the playground's runs are exported from."""
     patterns = [f"runs/{group}/**/*" for group in PLAYGROUND]
-    patterns.append("results/interchange/ours/*")
+    patterns.append("results/lines.csv.gz")
     return contents(root, CODE) + contents(data_folder(root), patterns)
 
 

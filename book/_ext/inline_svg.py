@@ -28,7 +28,7 @@ VARIABLES = {
     "#d2600a": "too-large",
     "#7d6bb8": "too-small",
     "#8c94a2": "wrong",
-    "#fdfdfd": "on-dark",
+    "#fefdfc": "on-dark",
     "#21252f": "on-light",
     "#7a1f5c": "test",
 }

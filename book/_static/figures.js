@@ -37,7 +37,7 @@
     const isAttention = map.classList.contains("attention");
     const cell = words.filter(Boolean).join(isAttention ? " to " : ", ");
     const value = all[row * width + column];
-    return `${cell ? `${cell}: ` : ""}${value === "nan" ? "nothing" : value}`;
+    return value === "nan" ? "" : `${cell ? `${cell}: ` : ""}${value}`;
   }
 
   /** @type {(event: PointerEvent) => string} */

@@ -127,19 +127,15 @@ class Outcomes:
         trained = ", ".join(_training(name) for name in names)
         return f"Our weights: {trained or 'none yet'}."
 
-    def counts(self, source: str, *kinds: str, page: str = "") -> Counter[str]:
+    def counts(self, source: str, *kinds: str) -> Counter[str]:
         """Return the number of rows with each verdict.
 
         Args:
             source: One of the sources.
             kinds: The rows' kinds; all if there are none.
-            page: The beginning of the name of the notebook that shows them.
         """
-        verdicts: Counter[str] = Counter()
-        for entry in self.entries:
-            if entry.kind in (kinds or KINDS) and entry.claim.notebook.startswith(page):
-                verdicts[entry.verdict(source)] += 1
-        return verdicts
+        of_kinds = [entry for entry in self.entries if entry.kind in (kinds or KINDS)]
+        return Counter(entry.verdict(source) for entry in of_kinds)
 
 
 def _training(group: str) -> str:

@@ -49,6 +49,7 @@ SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablate
 # The first sum that a reader sees. Its answer changes without the decision head of the first run,
 # and without its final MLP.
 FIRST_SUM = (352, 271)
+PLACES = ("hundreds", "tens")  # columns with a carry-in
 FITTED = 3_000  # random sums to which probes are fitted, and as many on which they are tested
 LINE_PAIRS = 1_000  # pairs of sums, half of them to fit a line and half to test it
 # Who writes the carry, by the words of `carry_line.WHO_WRITES`.
@@ -73,6 +74,7 @@ def address(
     numbers: tuple[int, int] = FIRST_SUM,
     intervention: Intervention | Combined | None = None,
     *,
+    coordinates: Mapping[int, float] | None = None,
     page: str = "../book/playground.html",
 ) -> str:
     """Return a link that opens the page on a run's sum, with an intervention if one is given.
@@ -81,6 +83,7 @@ def address(
         run: A group and a run's number, such as `n2_s0.3_w0.2/0`.
         numbers: The two numbers that are added.
         intervention: What is switched off. A patch needs a source in it.
+        coordinates: Where carries are held, from -0.5 to 1.5, by column (`coordinate_hook`).
         page: The page's path from where the link is; by default from a notebook.
 
     Raises:
@@ -98,10 +101,13 @@ def address(
             "digits."
         )
     link = f"{page}#run={run}&sum={numbers[0]}+{numbers[1]}"
-    if intervention is None:
-        return link
-    compact = json.dumps(json.loads(intervention.to_json()), separators=(",", ":"))
-    return f"{link}&do={quote(compact, safe='/:,')}"
+    if intervention is not None:
+        compact = json.dumps(json.loads(intervention.to_json()), separators=(",", ":"))
+        link += f"&do={quote(compact, safe='/:,')}"
+    if coordinates:
+        held = (f"{PLACES[column]}:{round(value, 3):g}" for column, value in coordinates.items())
+        link += f"&line={','.join(held)}"
+    return link
 
 
 def probes(model: Transformer) -> Parts:

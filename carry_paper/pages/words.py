@@ -380,13 +380,13 @@ def full_adders(agreements: pd.DataFrame) -> dict[str, Any]:
 
 
 def three_layers(exact: pd.DataFrame) -> dict[str, Any]:
-    """Return the runs in which no single head matters, and in which a pair decides (Tab. 3).
+    """Return the runs in which a single head matters, and in which a pair decides (Tab. 3).
 
     `exact` has the exact match of each run, intact and without each single head such as `2:1`; and
     if a pair `decides`.
     """
     cost = exact.intact - exact.filter(regex=r"^\d+:\d+$").min(axis=1)
-    return {"little": cost < EXACT_MATCH_COST, "alike": exact.decides}
+    return {"matters": cost >= EXACT_MATCH_COST, "alike": exact.decides}
 
 
 def carries_but_for_the_exception(cells: pd.DataFrame) -> dict[str, Any]:

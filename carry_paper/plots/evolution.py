@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from carry_core import carries
 from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import CORRECT, FAINT, INK, TEST, TOO_SMALL, TRAIN
+from carry_paper.plots.style import CORRECT, FAINT, INK, TEST, TOO_LARGE, TOO_SMALL, TRAIN
 
 FIT = "#C77700"
 DASHES: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
@@ -111,6 +111,7 @@ def draw_losses(figure: SubFigure, side: Arrays) -> None:
     axes = figure.subplots(2, n_columns, squeeze=False, sharex=True, sharey=True).flatten()
     for ax in axes[n_runs:]:
         ax.set_visible(False)
+    lowest, highest = np.nanmin(side["test_loss"]), np.nanmax(side["test_loss"])
     for i, (ax, run) in enumerate(zip(axes, side["runs"], strict=False)):
         ax.semilogy(side["epoch"], side["test_loss"][i], color=TEST, linewidth=0.6)
         ax.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2)
@@ -118,6 +119,7 @@ def draw_losses(figure: SubFigure, side: Arrays) -> None:
         ax.axvline(side["rise"][i], color=INK, linewidth=1.2, linestyle=":")
         ax.set_title(f"run {run}", loc="left")
         ax.minorticks_off()
+        ax.set_ylim(lowest / 3, 3 * highest)
         if i % n_columns == 0:
             ax.set_ylabel("test loss")
         if i >= n_runs - n_columns:
@@ -149,7 +151,8 @@ def draw_classes(
     for j, pattern in enumerate(classes):
         axes[0, j].set_title(carries.paper_name(pattern), weight="bold")
         for k in range(n_digits):
-            for values, colour in zip(accuracies, (CORRECT, TOO_SMALL), strict=True):
+            colours = (CORRECT, TOO_SMALL if carry_in[j, k] else TOO_LARGE)
+            for values, colour in zip(accuracies, colours, strict=True):
                 axes[k, j].plot(epochs, values[:, j, k], color=colour, marker=marker)
             if carry_in[j, k]:
                 axes[k, j].spines[:].set(visible=True, linewidth=2, color=INK)

@@ -24,7 +24,7 @@ BETWEEN = "|"  # names in a list
 SEPARATOR = ";"  # of the number of a map's columns, the names of rows and columns, and the values
 
 
-def name_cells(image: AxesImage, rows: Sequence[str], columns: Sequence[str]) -> None:
+def name_cells(image: AxesImage | QuadMesh, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Name the rows and the columns of a map, where the marks on its axes do not."""
     image.set_gid(f"{BETWEEN.join(rows)}\n{BETWEEN.join(columns)}")
 

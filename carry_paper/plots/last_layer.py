@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from carry_paper.plots.hover import name_dots
+from carry_paper.plots.hover import name_cells, name_dots
 from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import (
     ACCURACY,
@@ -56,10 +56,11 @@ def draw_parts(figure: SubFigure, frame: pd.DataFrame) -> None:
     """
     ax = figure.subplots()
     look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": True, "fmt": ".2f"}
-    sns.heatmap(frame[list(PARTS)].rename(columns=PARTS), ax=ax, cbar=False, linewidths=1, **look)
+    table = frame[list(PARTS)].rename(columns=PARTS, index="run {}".format)
+    sns.heatmap(table, ax=ax, cbar=False, linewidths=1, **look)
     write_numbers(ax)
     ax.tick_params(length=0, rotation=0)
-    ax.set(xlabel="", ylabel="run")
+    ax.set(xlabel="", ylabel="")
     colour_bar(figure, ax, ACCURACY, "interchange accuracy of the carry-in")
 
 
@@ -75,7 +76,7 @@ def group_maps(
         names: The name of each group.
     """
     sides = [side for side in (AUTHORS, OURS) if any(side in group for group in frames.values())]
-    figure = Figure(figsize=(WIDTH, 0.29 * len(frames) + 0.85), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.29 * len(frames) + 1.4), layout="constrained")
     axes = figure.subplots(len(frames), len(sides), squeeze=False)
     for (group, frame_by_side), row in zip(frames.items(), axes, strict=True):
         row[0].set_ylabel(names[group], rotation=0, ha="right", va="center", fontsize=7.5)
@@ -101,7 +102,10 @@ def group_maps(
 def _draw_runs(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many agree."""
     table = np.insert(frame[COLUMNS].to_numpy(), len(CARRY_IN), np.nan, axis=1)
-    ax.pcolormesh(table, cmap=ACCURACY, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    cells = ax.pcolormesh(table, cmap=ACCURACY, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    columns = [f"carry-in, {name}" for name in CARRY_IN.values()]
+    columns += ["", *(f"digit sum, {name}" for name in DIGIT_SUM.values())]
+    name_cells(cells, [f"run {run}" for run in frame.index], columns)
     ax.set(ylim=(len(table), 0), xlim=(0, len(LABELS)))
     text = f"{frame.same.sum()} of {len(frame)}"
     ax.text(len(LABELS) + 0.2, len(table) / 2, text, va="center")

@@ -41,7 +41,8 @@ WORDS = {
 }
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
-SHORT_NAMES = {AUTHORS: "author’s runs", OURS: "our runs"}
+SHORT_NAMES = {AUTHORS: "author’s", OURS: "ours"}
+RUN_OF = {AUTHORS: "author’s run", OURS: "our run"}
 
 
 Links = Mapping[tuple[str, str], str]
@@ -173,7 +174,10 @@ def intervention_bars(
             bars = ax.bar(x, cells[outcome], 0.38, bottom=below, color=colour, label=outcome)
             below += cells[outcome]
             for bar, run, kind in zip(bars, cells.run, kinds, strict=True):
-                bar.set_gid(f"{VALUE}run {run}, {kind}: {outcome} {bar.get_height():.2f}")
+                share = bar.get_height()
+                bar.set_gid(f"{VALUE}run {run}, {kind}: {outcome} {share:.2f}")
+                if share <= VISIBLE:
+                    bar.remove()
         ax.set(title=f"{parts[i]}: {interventions[j]}", ylim=(0, 1), yticks=[0, 0.5, 1])
         ax.set_xticks(range(len(numbers)), numbers)
         ax.tick_params(length=0)
@@ -182,7 +186,11 @@ def intervention_bars(
 
 def intervention_legend() -> list[Patch]:
     """Return the entries of the legend of `intervention_bars`."""
-    return [Patch(color=colour, label=outcome) for outcome, colour in INTERVENED.items()]
+    labels = {"right": "correct"}
+    return [
+        Patch(color=colour, label=labels.get(outcome, outcome))
+        for outcome, colour in INTERVENED.items()
+    ]
 
 
 def _has_carry_in(row: str, name: str, panel: Mapping[str, pd.DataFrame]) -> bool:
@@ -264,8 +272,7 @@ def _bars(
         share = bar.get_height()
         if share > VISIBLE:
             side, run = sides_of_bars[i % n_bars], bars.index[i % n_bars]
-            name = f"{SHORT_NAMES.get(side, side).removesuffix('s')} {run}"
-            bar.set_gid(f"{VALUE}{name}: {words[i // n_bars]} {share:.2f}")
+            bar.set_gid(f"{VALUE}{RUN_OF.get(side, side)} {run}: {words[i // n_bars]} {share:.2f}")
             drawn.setdefault(side, {}).setdefault(str(run), []).append(bar)
         else:
             bar.remove()

@@ -44,9 +44,9 @@ ACCURACY = LinearSegmentedColormap.from_list(
     "accuracy", ["#FEFEFE", "#D6EDE6", "#9FD2C3", "#58AE97", "#187F6B"]
 )
 # Text on boxes, whose colours are the same in the dark theme; and numbers on the cells of a map,
-# whose colours become their negatives there.
+# whose colours become their negatives there: no map has these two.
 ON_DARK, ON_LIGHT = "#FCFCFC", "#20242E"
-ON_DARK_CELL, ON_LIGHT_CELL = "#FDFDFD", "#21252F"
+ON_DARK_CELL, ON_LIGHT_CELL = "#FEFDFC", "#21252F"
 STYLE = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -27,6 +28,7 @@ PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
 LEDGER = ("claims", "figure_by_figure")
 LONGEST_OPEN_CELL = 20  # lines
+TRY = re.compile(r"^:::\{try\} (.*)\n(.*)\n\n(.*)\n:::$", re.MULTILINE)
 
 
 @cache
@@ -55,7 +57,7 @@ def notebook(request: pytest.FixtureRequest) -> Path:
 
 def test_it_is_stored_with_its_parameters_its_outputs_and_texts_for_its_images(notebook: Path):
     first, *later_cells = code(notebook)
-    assert first.metadata.tags == ["parameters"]
+    assert first.metadata.tags[0] == "parameters"
     assert parameters(notebook)["source"] == (None if notebook.stem in LEDGER else "ours")
     assert all(cell.execution_count for cell in (first, *later_cells))
     assert not any("injected-parameters" in cell.metadata.get("tags", []) for cell in later_cells)
@@ -77,6 +79,21 @@ def test_its_open_cells_are_short_and_those_that_draw_are_collapsed(notebook: Pa
     for cell in filter(is_open, code(notebook)):
         assert cell.source.count("\n") < LONGEST_OPEN_CELL, cell.source
         assert "alt=" not in cell.source or notebook.stem == "start_here", cell.source
+
+
+def test_it_asks_one_question_whose_command_names_its_parameters(notebook: Path):
+    """The pages of the ledger show no experiment, and ask none."""
+    prose = "\n".join(cell.source for cell in read(notebook).cells if cell.cell_type == "markdown")
+    questions = TRY.findall(prose)
+    assert len(questions) == (notebook.stem not in LEDGER)
+    for arguments, question, answer in questions:
+        words = shlex.split(arguments)
+        assert words[::3] == ["-p"] * (len(words) // 3)
+        assert {*words[1::3]} <= parameters(notebook).keys()
+        assert question.endswith("?")
+        typed = re.sub(r"\{glue:text\}`[^`]*`", "", answer)
+        assert not re.search(r"\d of \d", typed), "a number that nobody computes"
+        assert "{glue:text}" in answer or notebook.stem == "start_here"
 
 
 def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook: Path):

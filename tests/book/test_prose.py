@@ -15,7 +15,11 @@ DIALECT = [
     (r"\bof (?:ours|the author[’']s) and in\b", "of our six runs and in", "in 3 of ours and in 2"),
     (r"\b(?:run|runs|model) of the author[’']s\b", "an author's run", "one run of the author's"),
     (r"\b(?:carried|undue) ones?\b|\bundue\b", "carries", "undue ones are added"),
-    (r"\bones (?:are|too|that are due)\b", "carries", "ones are carried"),
+    (
+        r"\bones (?:are (?:added|carried|due|forgotten)|too (?:few|many))\b",
+        "carries",
+        "ones are due",
+    ),
     (r"\b(?:carr(?:y|ies)|receives?|needs?|passes|adds?) a one\b", "a carry", "it carries a one"),
     (r"\b(?:a|no) one is (?:carried|due|added)\b", "a carry", "where no one is due"),
     (
@@ -49,14 +53,13 @@ DIALECT = [
     (r"\bschoolbook\b", "textbook, or column method", "what the schoolbook says"),
 ]
 
-# A record of what was decided when, in the words of that day.
-HISTORY = {"protocol.md"}
 # Code, glued words, addresses, and what others say.
 NOT_OURS = re.compile(
     r"""
     ```\{raw\}.*?``` | ```(?:bash|python|text|html)?\n.*?```  # blocks of code
     | \{[\w:]+\}`[^`]*` | `[^`]*`                            # roles, and code in a sentence
     | \]\([^)]*\)                                           # addresses
+    | ::::\{admonition\}.*?\n::::\n                           # rules of an earlier day
     | “[^”]*” | "[^"]*" | \*needs\ a\ carried\ one\*         # quotations
     """,
     re.DOTALL | re.VERBOSE,
@@ -70,8 +73,7 @@ def texts() -> Iterator[tuple[str, str]]:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     yield "CHANGELOG.md", changelog.partition("## [Unreleased]")[2].partition("\n## [")[0]
     for path in sorted((ROOT / "book").glob("*.md")):
-        if path.name not in HISTORY:
-            yield path.name, path.read_text()
+        yield path.name, path.read_text()
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":

@@ -88,7 +88,7 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
         f"the unprimed group of six digits has {GROUPS['pad6_n2_s0.3_w0.2'].epochs:,} epochs",
         f"All {n_sums(3):,} sums",
         f"Batches of {main.batch},",
-        f"Its rate is therefore {stacked.THRESHOLD}/65536",
+        f"rate is therefore {stacked.THRESHOLD}/65536",
     ):
         assert text in page
     rates = re.search(r"\| learning rate \| \$(.+?)\$ \| \$(.+?)\$ \|", page).groups()

@@ -486,7 +486,7 @@ def test_an_ablation_that_only_takes_carrying_away():
     assert glued["picked"].to_dict() == {0: False, 1: False}
 
 
-def test_three_layers_lose_little_without_a_head_and_carry_with_the_mlp():
+def test_in_three_layers_a_head_may_matter_and_the_mlp_carries():
     cells = pd.concat([cells_without("final MLP", True), cells_without("one pair", False)])
     # In the paper's exception one run carries nonetheless.
     exception = (cells.without == "final MLP") & (cells.position == "pos8") & (cells.run == 1)
@@ -502,7 +502,7 @@ def test_three_layers_lose_little_without_a_head_and_carry_with_the_mlp():
     )
     glued = words.three_layers(exact) | words.carries_but_for_the_exception(cells)
     assert {name: shows.to_dict() for name, shows in glued.items()} == {
-        "little": {0: True, 1: False},
+        "matters": {0: False, 1: True},
         "alike": {0: True, 1: False},
         "carries": {0: True, 1: True},
     }

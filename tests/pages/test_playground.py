@@ -279,6 +279,8 @@ def test_a_link_to_the_playground_has_the_run_the_sum_and_the_intervention(part)
     assert (held["run"], held["sum"]) == (f"{MAIN}/2", "1+22")
     assert (Ablation.from_json(held["do"]) if "do" in held else None) == part
     assert not set(fragment) & set(' "<>{}[]')
+    held = playground.address(f"{MAIN}/2", coordinates={0: -0.25, 1: 1})
+    assert held == f"../book/playground.html#run={MAIN}/2&sum=352+271&line=hundreds:-0.25,tens:1"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ def test_what_the_page_says_about_its_links_is_so():
         coordinates = {}
         for part in held["line"].split(",") if "line" in held else []:
             place, _, value = part.partition(":")
-            coordinates[["hundreds", "tens"].index(place)] = float(value)
+            coordinates[playground.PLACES.index(place)] = float(value)
         hold = playground.coordinate_hook(model, coordinates)
         tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
         logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
@@ -554,6 +556,20 @@ def test_ten_stops_of_the_tab_key_reach_all_that_matters(browser):
         *("pg-run", "pg-a", "pg-b", "pg-random", "pg-chips", "pg-chips", "pg-net", radio),
         *("pg-line-hundreds", "pg-line-tens"),
     ]
+
+
+@needs_browser
+def test_a_finger_hits_every_control_on_a_phone(browser):
+    """Each is 24 px wide and high, or more."""
+    patch = '{"kind":"Patch","heads":[[1,0]],"source":[261,332]}'
+    show(browser, f"#run={MAIN}/0&sum=352+271&do={patch}", 400)
+    sizes = (
+        "[...document.querySelectorAll('.pg :is(button, input, select)')]"
+        ".map((x) => [x.outerHTML.slice(0, 90), x.getBoundingClientRect()])"
+        ".filter(([, box]) => Math.min(box.width, box.height) < 23.9)"
+        ".map(([text]) => text)"
+    )
+    assert browser.run(sizes) == []
 
 
 @needs_browser
