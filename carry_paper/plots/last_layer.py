@@ -67,7 +67,9 @@ def draw_parts(
     cells = ax.collections[0]
     assert isinstance(cells, QuadMesh)
     columns = [name.replace("\n", " ") for name in PARTS.values()]
-    addresses = [(links or {}).get((part, str(run)), "") for run in frame.index for part in PARTS]
+    addresses = []
+    if links:
+        addresses = [links.get((part, str(run)), "") for run in frame.index for part in PARTS]
     name_cells(cells, list(table.index), columns, addresses)
     write_numbers(ax)
     ax.tick_params(length=0, rotation=0)
