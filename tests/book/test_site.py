@@ -339,7 +339,7 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
         assert browser.run("document.documentElement.scrollWidth") <= width
         size, text = browser.run(SMALLEST)
         assert size >= LEAST_SIZES[width], text
-    assert browser.run("document.documentElement.scrollHeight") <= HIGHEST
+    browser.wait(f"document.documentElement.scrollHeight <= {HIGHEST}", 10)
     for theme in ("light", "dark"):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")
         assert browser.run(FAINT) == [], theme
