@@ -95,6 +95,16 @@ def few_draws():
         yield
 
 
+@pytest.fixture(scope="module")
+def few_random_sums(few_draws):
+    """Dissections, attention and the choice of the decision head take few sums."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "SAMPLE", 500)
+        patch.setattr(measure, "DECISION_SUMS", 500)
+        patch.setattr(measure, "DECISION_PAIRS", 25)
+        yield
+
+
 @pytest.fixture(params=quick_first(SHAPES))
 def config(request: pytest.FixtureRequest) -> ModelConfig:
     return SHAPES[request.param]

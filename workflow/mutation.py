@@ -18,7 +18,7 @@ from compare import ROOT, differences
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-QUICKEST = ("beyond_74", "fig13_carry_axis_dff512", "fig24_primed_journey")
+QUICKEST = ("start_here", "fig07_one_layer_journey", "fig12_two_layers_without_decay")
 # These pages do not look at a final MLP.
 LANGUAGE_MODELS = {"fig06_llemma", "tab02_language_models"}
 COMMITTED_LEDGER = {"claims", "figure_by_figure"}

@@ -2,30 +2,32 @@
 
 The form is `.github/ISSUE_TEMPLATE/number.yml`, in which the row is filled in. The repository's
 address is the theme's `repository_url`, which `make address` writes; without one there is no link.
+A script makes the links, since hundreds of them would be a tenth of the page.
 """
 
-import re
 from typing import Any
-from urllib.parse import urlencode
 
 from sphinx.application import Sphinx
 
 PAGE = "notebooks/claims"
-ROW = re.compile(r'<a href="#(?P<id>[^"]+)" class="claims-id".*?</a>')
+SCRIPT = """
+<script>
+for (const id of document.querySelectorAll(".claims-id")) {
+  const row = id.textContent;
+  const query = new URLSearchParams({ template: "number.yml", title: `${row}: `, row });
+  const link = document.createElement("a");
+  link.href = `${ADDRESS}/issues/new?${query}`;
+  link.textContent = "issue";
+  link.title = `Open an issue with ${row}`;
+  id.after(" ", link);
+}
+</script>
+"""
 
 
-def with_links(body: str, address: str) -> str:
-    """Return the claims page's HTML with a link after the id of each row."""
-
-    def linked(row: re.Match[str]) -> str:
-        fields = {"template": "number.yml", "title": f"{row['id']}: ", "row": row["id"]}
-        query = urlencode(fields).replace("&", "&amp;")
-        issue = (
-            f'<a href="{address}/issues/new?{query}" title="Open an issue with this row">issue</a>'
-        )
-        return f"{row[0]} <small>{issue}</small>"
-
-    return ROW.sub(linked, body)
+def script(address: str) -> str:
+    """Return the script that adds the links, for a repository at this address."""
+    return SCRIPT.replace("${ADDRESS}", address)
 
 
 def add_links(
@@ -34,7 +36,7 @@ def add_links(
     """Add the links to the claims page, if the repository has an address."""
     address = app.config.html_theme_options.get("repository_url")
     if address and pagename == PAGE:
-        context["body"] = with_links(context["body"], address)
+        context["body"] += script(address)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

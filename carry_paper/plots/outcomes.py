@@ -91,7 +91,7 @@ def carry_bars(
     means = {
         side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
-    return _outcome_bars(means, "carry_in", part, 1.0, links or {})
+    return _outcome_bars(means, "carry_in", part, 0.85, links or {})
 
 
 def cell_bars(
@@ -125,7 +125,7 @@ def _outcome_bars(
     rows = all_cells[row].unique()
     columns = all_cells[column].unique()
     runs = {side: cells.run.astype(str).unique() for side, cells in measured.items()}
-    figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, height * len(rows) + 0.9), layout="constrained")
     axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
         panel = {}

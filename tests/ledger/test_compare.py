@@ -106,7 +106,7 @@ def test_percentiles_count_ties_half(value, percentile):
         "n2_s0.3_w0.2_dff64_h1",
     ],
 )
-def test_any_shape_of_model_can_be_asked(data, few_draws, name):
+def test_any_shape_of_model_can_be_asked(data, few_random_sums, name):
     """Random weights are compared too; ours come from the repository, not from this data folder."""
     group = groups.find(name)
     save_random(group, (2,), "quick", 9)

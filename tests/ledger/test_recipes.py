@@ -13,7 +13,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
 from carry_core.groups import MAIN
 from carry_paper.checksums import read_checksums
-from carry_paper.findings import heads, interchange_maps, typology
+from carry_paper.findings import heads, interchange_maps, survey, typology
 from carry_paper.ledger import recipes, registry, seeds
 
 OTHER = "n1_s0.3_w0.2"
@@ -31,6 +31,7 @@ def few(monkeypatch, data):
             (place / name).symlink_to(ROOT / "data" / "runs" / MAIN / recipe / name)
     monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in IDS})
     monkeypatch.setattr(recipes, "SUMS", 100)
+    monkeypatch.setattr(survey, "SAMPLE", 500)
     monkeypatch.setattr(interchange_maps, "default_pairs", lambda name: 200)
     monkeypatch.setattr(typology, "COUNT", 50)
     recipes.drawn_sums.cache_clear()
@@ -53,8 +54,9 @@ def test_the_command_measures_a_run_of_each_recipe_and_saves_it(carry, data):
         model = loaded.model(1)
         row = values.loc[(recipe, "finding/staircase")]
         assert row.sha256 == runs.digest(loaded.weights[1])
-        assert row.value == pytest.approx(heads.staircase(model)["value"], abs=1e-5)
-        assert row.shows is heads.has_staircase(heads.staircase(model))
+        staircase = heads.staircase(model)
+        assert row.value == pytest.approx(staircase["value"], abs=1e-5)
+        assert row.shows is heads.has_staircase(staircase)
         # Its own map is measured: no map is stored here, and the other recipe's would be another.
         own_map = typology.who_decides(seeds.carry_swaps(model, 200).assign(run=1))
         assert values.value[recipe, "beyond/final_mlp"] == pytest.approx(

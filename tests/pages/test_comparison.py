@@ -18,11 +18,13 @@ pytestmark = pytest.mark.slow
 NAME = "n1_s0.4_w0.5_dff64_h4"
 
 
-@pytest.fixture
-def answered(data, few_draws):
-    save_random(groups.find(NAME), (0, 3), "quick", 9)
-    subject = compare.subject(NAME)
-    return subject, compare.ask(subject, pairs=8, surveyed=few_sums)
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory, few_random_sums):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CARRY_DATA", str(tmp_path_factory.mktemp("data")))
+        save_random(groups.find(NAME), (0, 3), "quick", 9)
+        subject = compare.subject(NAME)
+        return subject, compare.ask(subject, pairs=8, surveyed=few_sums)
 
 
 def test_the_page_needs_no_other_file(answered):
@@ -63,7 +65,7 @@ def test_a_strip_has_each_run_the_paper_and_our_seeds(answered):
     assert (row.paper, len(row.seeds), [*row.yours]) == (86, 6, ["0", "3"])
 
 
-def test_the_command_writes_what_it_prints(data, few_draws, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_what_it_prints(data, few_random_sums, tmp_path, monkeypatch, capsys):
     save_random(groups.find(NAME), (0,), "quick", 9)
     ask = compare.ask
     monkeypatch.setattr(compare, "ask", lambda subject, report: ask(subject, report, 8, few_sums))
