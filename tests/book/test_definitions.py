@@ -8,7 +8,7 @@ import redirects
 import torch
 from definitions import anchor, definitions
 
-from carry_core import encode, groups
+from carry_core import carries, encode, groups
 from carry_paper.findings import adder
 from carry_paper.pages.playground import FIRST_SUM
 
@@ -60,6 +60,16 @@ def test_the_example_of_words_is_the_sum_of_the_whole_book():
     assert [cell.strip(" `") for cell in row.split("|")[2:-1]] == written
     (answer,) = (line for line in WORDS.splitlines() if line.startswith("| answer |"))
     assert answer.replace("|", " ").split()[1:] == [*str(a + b)]
+
+
+def test_the_examples_of_carry_classes_are_of_these_classes():
+    row = re.compile(r"^\| `([^`]+)` \| `([012]{3})` \| .* \| (\d+) \+ (\d+) \|$", re.MULTILINE)
+    examples = row.findall(WORDS)
+    assert len(examples) == 5
+    for name, pattern, a, b in examples:
+        (index,) = carries.classify(torch.tensor([int(a)]), torch.tensor([int(b)]), 3).tolist()
+        assert carries.patterns(3)[index] == pattern
+        assert carries.paper_name(pattern) == name
 
 
 def test_the_drawing_of_the_model_computes_the_same_sum():

@@ -322,7 +322,7 @@ SMALLEST = """(() => {
   const texts = [...document.querySelectorAll(".figure-svg svg text")];
   const seen = texts.filter((x) => x.checkVisibility() && x.textContent.trim());
   const sizes = seen.map((x) => [size(x), x.textContent]).sort(([a], [b]) => a - b);
-  return sizes[0] ?? [Infinity, ""];
+  return sizes[0] ?? [1000, ""]; // JSON has no Infinity
 })()"""
 LEAST_SIZES = {1400: 9, 400: 7}  # px of text, by the width of the page
 

@@ -669,3 +669,11 @@ def test_what_the_author_recorded_of_the_published_models():
         "alpaca_chance",
     }
     assert all(np.isnan(value) for value in nothing.values())
+
+
+def test_an_author_s_side_may_be_stored_under_the_name_of_a_page_that_was_merged():
+    page = PageWithoutRuns("fig06", source="ours", group="default")
+    frame = pd.DataFrame({"digit": ["first"], "right": [0.5], "n": [100], "deviation": [0.5]})
+    assert AUTHORS not in page.beside(frame, "digits")
+    sides = page.beside(frame, stored_as="app_g")
+    assert sides[AUTHORS].columns.tolist() == frame.columns.tolist()
