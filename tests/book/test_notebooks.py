@@ -27,8 +27,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
 LEDGER = ("claims", "figure_by_figure")
-# The ledger's pages and the story run no experiment; the exercises are questions already.
-WITHOUT_QUESTION = (*LEDGER, "the_story", "exercises")
 LONGEST_OPEN_CELL = 20  # lines
 TRY = re.compile(r"^:::\{try\} (.*)\n(.*)\n\n(.*)\n:::$", re.MULTILINE)
 
@@ -86,7 +84,7 @@ def test_its_open_cells_are_short_and_those_that_draw_are_collapsed(notebook: Pa
 def test_it_asks_one_question_whose_command_names_its_parameters(notebook: Path):
     prose = "\n".join(cell.source for cell in read(notebook).cells if cell.cell_type == "markdown")
     questions = TRY.findall(prose)
-    assert len(questions) == (notebook.stem not in WITHOUT_QUESTION)
+    assert len(questions) == (notebook.stem not in LEDGER)  # these run no experiment
     for arguments, question, answer in questions:
         words = shlex.split(arguments)
         assert words[::3] == ["-p"] * (len(words) // 3)
@@ -95,6 +93,20 @@ def test_it_asks_one_question_whose_command_names_its_parameters(notebook: Path)
         typed = re.sub(r"\{glue:text\}`[^`]*`", "", answer)
         assert not re.search(r"\d of \d", typed), "a number that nobody computes"
         assert "{glue:text}" in answer or notebook.stem == "start_here"
+
+
+@pytest.mark.slow
+def test_the_command_of_its_question_has_parameters_in_their_ranges(notebook: Path, monkeypatch):
+    """The second cell, which checks them, takes them."""
+    monkeypatch.setattr(IPython.display, "display", lambda *_, **__: None)
+    prose = "\n".join(cell.source for cell in read(notebook).cells if cell.cell_type == "markdown")
+    for arguments, _, _ in TRY.findall(prose):
+        words = shlex.split(arguments)
+        values = parameters(notebook)
+        for name, value in zip(words[1::3], words[2::3], strict=True):
+            values[name] = int(value) if value.isdecimal() else value
+        if values["source"] != "author":  # whose release need not be here
+            exec(code(notebook)[1].source, values)
 
 
 def test_its_second_cell_checks_its_parameters_and_stops_with_one_line(notebook: Path):
