@@ -187,7 +187,7 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
 	@$(PY) workflow/dist.py
 
-address: $(READY) ## write the repository's address into the files that name it: URL=https://github.com/OWNER/NAME, or none; with it pages have buttons
+address: $(READY) ## write the repository's address into the files that name it: URL=… on GitHub, or none; with it pages have buttons
 	@$(PY) workflow/address.py $(URL)
 
 hub: $(READY) ## write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them

@@ -19,7 +19,7 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from carry_core import groups
 from carry_core.errors import BadInput
@@ -598,10 +599,29 @@ def address() -> str:
 # ---- weights
 
 
+class _WithoutValues(TorchFunctionMode):
+    """A context in which no embedding is drawn.
+
+    To draw one on the device "meta", PyTorch imports its compiler, which takes a second or more.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is nn.init.normal_:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 @cache
 def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
     """Return the shape of each parameter of a model, by name."""
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutValues():
         return {name: p.shape for name, p in Transformer(config).named_parameters()}
 
 
@@ -723,7 +743,8 @@ def save_run(
     with replacing_all(*paths) as temporaries:
         if curves:
             with temporaries[0].open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **curves)
+                # NumPy before 2.2 would store the option `allow_pickle` as one more array.
+                np.savez_compressed(file, **curves)
         contiguous = {name: p.contiguous() for name, p in weights.items()}
         # All metadata is one entry, since safetensors writes several in random order.
         save_file(contiguous, temporaries[-1], {"carry": json.dumps(metadata)})

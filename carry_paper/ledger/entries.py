@@ -204,7 +204,8 @@ def on_column(
     """
 
     def measure(evidence: Evidence) -> Measurement:
-        frame = pd.DataFrame({"value": statements(evidence)[column]})
+        values_of_runs = evidence.once((statements,), partial(statements, evidence))
+        frame = pd.DataFrame({"value": values_of_runs[column]})
         return summary(frame, shows, method)
 
     return Entry(measure, statements, (group,), rule=shows)

@@ -13,7 +13,7 @@ which on it does what it does at the end of training (`settled`).
 import gzip
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -233,23 +233,25 @@ def decided(rows: pd.DataFrame) -> pd.DataFrame:
         BadInput: The rows lack a field that a rule needs.
     """
     shows = {}
+    fields_of_rows = rows.to_dict("records")
     for name, entry in findings().items():
-        shows[f"{name} shows"] = rows.apply(_shows, axis=1, args=(name, entry))
+        stored_name = measured_as(name)
+        answers = [_shows(fields, name, stored_name, entry) for fields in fields_of_rows]
+        shows[f"{name} shows"] = pd.Series(answers, rows.index)
     return rows.assign(**shows)
 
 
-def _shows(row: "pd.Series[Any]", name: str, entry: Entry) -> bool | float:
+def _shows(row: Mapping[Hashable, Any], name: str, stored_name: str, entry: Entry) -> bool | float:
     """Return True if a run shows a finding, else False; NaN if it can't say or wasn't measured."""
-    stored_name = measured_as(name)
     if entry.rule is None or pd.isna(row.get(stored_name)):
         return np.nan
     group = groups.find(MAIN)
     planned = group.epochs
-    if row.source == "ours":
-        planned = groups.RECIPES[row.recipe].epochs(group)
+    if row["source"] == "ours":
+        planned = groups.RECIPES[row["recipe"]].epochs(group)
     context = {"layers": group.config.layers, "planned": planned}
     try:
-        fields = row.fields.get(stored_name, {})
+        fields = row["fields"].get(stored_name, {})
         answer = entry.rule({"value": row[stored_name], **context, **fields})
     except (KeyError, AttributeError) as error:
         raise BadInput(

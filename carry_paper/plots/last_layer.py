@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure, SubFigure
 
 from carry_paper.plots.hover import name_cells, name_dots
@@ -49,15 +50,27 @@ PARTS = {
 }
 
 
-def draw_parts(figure: SubFigure, frame: pd.DataFrame) -> None:
+def draw_parts(
+    figure: SubFigure, frame: pd.DataFrame, links: Mapping[tuple[str, str], str] | None = None
+) -> None:
     """Draw the interchange accuracy of the carry-in: a row for each run, a column for each part.
 
-    `frame` is that of `typology.who_decides`.
+    Args:
+        figure: The place for the map.
+        frame: The frame of `typology.who_decides`.
+        links: The links of cells, by a column of the frame and a run.
     """
     ax = figure.subplots()
     look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": True, "fmt": ".2f"}
     table = frame[list(PARTS)].rename(columns=PARTS, index="run {}".format)
     sns.heatmap(table, ax=ax, cbar=False, linewidths=1, **look)
+    cells = ax.collections[0]
+    assert isinstance(cells, QuadMesh)
+    columns = [name.replace("\n", " ") for name in PARTS.values()]
+    addresses = []
+    if links:
+        addresses = [links.get((part, str(run)), "") for run in frame.index for part in PARTS]
+    name_cells(cells, list(table.index), columns, addresses)
     write_numbers(ax)
     ax.tick_params(length=0, rotation=0)
     ax.set(xlabel="", ylabel="")

@@ -99,8 +99,9 @@ def test_reading_fewer_positions_gives_the_same_logits(config, model):
 
 @pytest.mark.parametrize("kind", [Ablation, MeanAblation])
 def test_a_combination_does_the_one_then_the_other_and_gives_its_source_to_patches_alone(
-    config, model, kind
+    config, model, kind, monkeypatch
 ):
+    monkeypatch.setattr("carry_core.interventions.REFERENCE_SUMS", 200)
     tokens, last, source = tokens_of(config), config.layers - 1, drawn(config, seed=5)
     patch, second = Patch(heads={(last, 0), (last, 1)}), kind(heads={(last, 1)})
     first, then = patch.hook(model, source), second.hook(model)  # a mean is over its default set

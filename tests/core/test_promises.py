@@ -796,8 +796,14 @@ def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):
 
 
 COMPILED = """
+import sys
+
 import torch
 from carry_core import ModelConfig, Patch, Transformer, encode
+from carry_core.runs import parameter_shapes
+
+parameter_shapes(ModelConfig())  # what `load` asks for
+assert "torch._dynamo" not in sys.modules, "loading imports the compiler, which takes a second"
 
 torch.manual_seed(0)
 model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12))

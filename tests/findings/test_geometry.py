@@ -205,3 +205,10 @@ def test_nines_are_apart_where_they_have_a_place_of_their_own():
     assert geometry.nines_apart(apart.float(), digit_sum) == 1
     with_the_larger = torch.stack([(digit_sum >= 9).double(), torch.zeros(len(digit_sum))], 1)
     assert geometry.nines_apart((with_the_larger + noise).float(), digit_sum) < 0.8
+
+
+def test_the_leading_axis_must_separate_and_win():
+    fields = geometry.leading({7: [1.0, 0.5], 8: [0.99, 0.6]})
+    assert (fields["value"], geometry.leads(fields)) == (0.99, True)
+    assert not geometry.leads(geometry.leading({7: [0.96, 0.97], 8: [0.99, 0.6]}))
+    assert not geometry.leads(geometry.leading({7: [0.94, 0.5], 8: [0.99, 0.6]}))

@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from carry_core import groups, measure, runs
+from carry_core.curves import shapes_of_curves
 from carry_core.groups import Group, Recipe
 from carry_core.model import Transformer
 from carry_paper.training import fused, loop
@@ -66,3 +68,28 @@ def save_random(
             "precision": "fp32",
         }
         runs.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)
+
+
+def planted_curves(group: Group) -> dict[str, np.ndarray]:
+    """Return curves of a run that learns at epoch 100, those that runs of the group can have.
+
+    The units' accuracy jumps, attention passes one half, the norm turns.
+    """
+    n_epochs = group.epochs
+    epoch = np.arange(1, n_epochs + 1)
+    pattern = np.zeros((n_epochs, 2, 10, 10), np.float32)
+    pattern[epoch >= 98, 1, 9, 2] = pattern[epoch >= 98, 1, 9, 6] = 0.3
+    planted = {
+        "test_accuracy": np.stack([np.where(epoch < 100, 0.2, 0.9)] * 3, -1),
+        "test_whole": np.ones(n_epochs),
+        "train_whole": np.ones(n_epochs),
+        "pattern": pattern,
+        "weight_norm": 500.0 + np.abs(epoch - 101.0),
+        "test_loss": np.exp(-epoch / 50),
+        "test_ablated_accuracy": np.random.default_rng(0).random((n_epochs, 5, 3)),
+        "test_ablated_corrected": np.random.default_rng(1).random((n_epochs, 5, 3)),
+        "long_whole": np.where(epoch < 150, 0.5, 0.2),
+        "long_accuracy": np.stack([np.where(epoch < 150, 1, 0.3)] * 6, 1),
+    }
+    shapes = shapes_of_curves(group)
+    return {name: x for name, x in planted.items() if x.shape[1:] == shapes[name]}

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from carry_core import runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
 from carry_core.groups import MAIN
@@ -18,6 +18,8 @@ from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange, survey, typology
 from carry_paper.ledger import registry, seeds
 from carry_paper.ledger.registry import ROWS
+
+N_PAIRS = 60  # where a test swaps parts
 
 
 def of_words(**counts):
@@ -133,10 +135,11 @@ def few(monkeypatch, data):
     (data / "runs" / MAIN / "quick").symlink_to(ROOT / "data" / "runs" / MAIN / "quick")
     row_ids = ("finding/staircase", "finding/decision_head")
     monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in row_ids})
-    monkeypatch.setattr(seeds, "carry_swaps", partial(seeds.carry_swaps, count=200))
-    monkeypatch.setattr(seeds, "on_the_way", partial(seeds.on_the_way, count=200))
+    monkeypatch.setattr(seeds, "carry_swaps", partial(seeds.carry_swaps, count=N_PAIRS))
+    monkeypatch.setattr(seeds, "on_the_way", partial(seeds.on_the_way, count=N_PAIRS))
     monkeypatch.setattr(seeds, "DRAWN", 100)
     monkeypatch.setattr(survey, "SAMPLE", 300)
+    monkeypatch.setattr(measure, "DECISION_SUMS", 500)
 
 
 @pytest.mark.slow
@@ -152,8 +155,9 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     author, ours = (row for _, row in stored[stored.epoch.isna()].iterrows())
     assert author[stored_before.columns].tolist() == stored_before.iloc[0].tolist()
     loaded = runs.load(MAIN, recipe="quick", runs=[2])
+    counts = interchange.PairCounts(N_PAIRS, N_PAIRS)
     expected = typology.who_decides(
-        interchange.sweep(loaded.model(2), interchange.PairCounts(200, 200), own=True).assign(run=2)
+        interchange.sweep(loaded.model(2), counts, own=True).assign(run=2)
     ).loc[2]
     assert ours[[*expected.index]].to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
     assert ours["exact match"] > 0.99
@@ -165,9 +169,7 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
         expected.to_dict(), abs=1e-5
     )
     early = typology.who_decides(
-        interchange.sweep(loaded.model(2, 83), interchange.PairCounts(200, 200), own=True).assign(
-            run=2
-        )
+        interchange.sweep(loaded.model(2, 83), counts, own=True).assign(run=2)
     ).loc[2]
     assert snapshots.loc[5, [*early.index]].to_dict() == pytest.approx(early.to_dict(), abs=1e-5)
     assert read_checksums()["results/seeds.csv.gz"] == sha256(seeds.path_of())
@@ -213,7 +215,7 @@ def test_findings_under_two_ablations_and_by_interchange_are_measured_per_run(mo
     findings_asked = {"finding/joint_ablation": heads.adds_without_carrying}
     findings_asked["finding/own_sum"] = typology.others_bring_own_sum
     monkeypatch.setattr(registry, "ROWS", {name: ROWS[name] for name in findings_asked})
-    monkeypatch.setattr(typology, "COUNT", 200)
+    monkeypatch.setattr(typology, "COUNT", N_PAIRS)
     row = seeds.measured("ours", "quick", [2]).set_index("epoch").loc[np.nan]
     for name, rule in findings_asked.items():
         name = name.removeprefix("finding/")

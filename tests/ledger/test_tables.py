@@ -16,6 +16,16 @@ from carry_paper.pages.box import printed_cells
 N_EXAMPLES = 3000
 
 
+# The part of the last layer that is ablated in each table.
+TABLES = {
+    "tab1/decision_head": "decision",
+    "tab1/final_mlp": "mlp",
+    "tab5/final_mlp": "mlp",
+    "tab4/dissected": "dissected",
+    "tab5/dissected": "dissected",
+}
+
+
 @pytest.fixture(scope="module")
 def layers(released) -> dict[str, list[SimpleNamespace]]:
     """The last layer's parts by table and run; other sums choose neurons than judge them."""
@@ -27,46 +37,34 @@ def layers(released) -> dict[str, list[SimpleNamespace]]:
             table: [runs.load(group, "author").model(0)]
             for table, group in (("tab4", DFF512), ("tab5", DECODER))
         }
-    return {
-        table: [last_layer(m, measured_sums, choosing_sums) for m in of_table]
-        for table, of_table in models.items()
-    }
+    layers = {}
+    for name, of_table in models.items():
+        parts = {part for table, part in TABLES.items() if table.startswith(f"{name}/")}
+        layers[name] = [last_layer(m, parts, measured_sums, choosing_sums) for m in of_table]
+    return layers
 
 
-def last_layer(model: Transformer, measured_sums: Sums, choosing_sums: Sums) -> SimpleNamespace:
-    neurons, decides = heads.carry_neurons(model, *choosing_sums), measure.decision_head(model)
-    parts = {
-        "intact": INTACT,
-        "decision": measure.last_heads(model)[decides],
-        "mlp": measure.final_mlp(model),
-    }
-    parts |= {
-        "dissected": Ablation(
-            neurons={(model.config.layers - 1, int(i)) for i in neurons.nonzero()}
-        )
-    }
-    tables = dict(
-        zip(
-            parts,
-            measure.class_accuracies(model, *measured_sums, list(parts.values())),
-            strict=True,
-        )
-    )
-    return SimpleNamespace(**tables, decision_head=decides)
+def last_layer(
+    model: Transformer, names: set[str], measured_sums: Sums, choosing_sums: Sums
+) -> SimpleNamespace:
+    """Return the accuracies of the intact model and without each of the named parts."""
+    decides = measure.decision_head(model)
+    parts = {"intact": INTACT}
+    if "decision" in names:
+        parts["decision"] = measure.last_heads(model)[decides]
+    if "mlp" in names:
+        parts["mlp"] = measure.final_mlp(model)
+    if "dissected" in names:
+        neurons = heads.carry_neurons(model, *choosing_sums).nonzero().flatten().tolist()
+        last = model.config.layers - 1
+        parts["dissected"] = Ablation(neurons={(last, neuron) for neuron in neurons})
+    tables = measure.class_accuracies(model, *measured_sums, list(parts.values()))
+    return SimpleNamespace(**dict(zip(parts, tables, strict=True)), decision_head=decides)
 
 
 def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):
     assert [layer.intact.exact_match for layer in layers["tab1"]] == [1.0] * 6
     assert [layer.decision_head for layer in layers["tab1"]] == [1, 0, 0, 0, 0, 1]
-
-
-TABLES = {
-    "tab1/decision_head": "decision",
-    "tab1/final_mlp": "mlp",
-    "tab5/final_mlp": "mlp",
-    "tab4/dissected": "dissected",
-    "tab5/dissected": "dissected",
-}
 
 
 @pytest.mark.parametrize("table", TABLES)

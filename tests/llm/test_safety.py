@@ -79,6 +79,7 @@ def test_a_folders_own_code_is_never_run(tmp_path):
         "CARRY_DATA": str(tmp_path / "data"),
         "PATH": "",
         "HF_HOME": str(tmp_path / "hf"),
+        "OMP_NUM_THREADS": "1",  # threads that wait for each other take most of the time
     }
     result = subprocess.run(
         command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT, env=environment

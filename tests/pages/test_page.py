@@ -104,12 +104,15 @@ def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
 
 
 def test_a_box_judges_nothing_on_a_page_of_another_group():
-    text, text_elsewhere = (
-        box.verdict_box(["finding/transition"], group).text for group in (NAME, groups.MAIN)
+    judged, unjudged = (
+        box.verdict_box(["finding/transition"], group) for group in (NAME, groups.MAIN)
     )
-    assert "ours: " in text
-    assert text.startswith(text_elsewhere)
-    assert "ours: " not in text_elsewhere
+    assert "ours: " in judged.text
+    assert judged.text.startswith(unjudged.text)
+    assert "ours: " not in unjudged.text
+    for of_a_verdict in ("<svg", "<button", "Why: "):
+        assert of_a_verdict not in unjudged.html
+    assert "<svg" in judged.html
 
 
 def store_results(files: dict[str, str]) -> None:
