@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,17 @@ book: $(READY) ## run the notebooks that are stale, build the site, print its pa
 	@mkdir -p _build
 	@$(SNAKEMAKE) site
 	@echo "The book: _build/html/index.html"
+
+# Its folder is not that of `make book`, whose executed copies have figures of their own. The playground's runs are exported beside
+# the build, and come last.
+read: $(READY) ## build the site from the stored outputs, without running a notebook; prints its path: 45 seconds
+	@rm -rf _build/read && mkdir -p _build/read/book _build/read/playground
+	@cp -R notebooks _build/read/book/
+	@.venv/bin/carry export-playground --out _build/read/runs > /dev/null & exporting=$$!; \
+	  (cd _build/read && ../../workflow/build-site ../.. $(CURDIR)/$(PY)); built=$$?; \
+	  wait $$exporting && exit $$built
+	@mkdir -p _build/read/html/playground/runs && cp -R _build/read/runs/. _build/read/html/playground/runs/
+	@echo "The book: _build/read/html/index.html"
 
 notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebooks
 	@mkdir -p _build
@@ -176,8 +187,20 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
 	@$(PY) workflow/dist.py
 
+address: $(READY) ## write the repository's address into the files that name it: URL=… on GitHub, or none; with it pages have buttons
+	@$(PY) workflow/address.py $(URL)
+
 hub: $(READY) ## write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
 	@$(PY) workflow/hub.py $(GROUPS)
+
+release-dry: $(READY) ## all files of a release, into _build/release: sdist, wheel, weights, the built site, changes, checksums; TAG=v… is compared with the version
+	@$(PY) workflow/release.py $(TAG)
+
+colab: $(READY) ## run a page as Colab does, from the last commit, in a fresh environment with its versions: needs Python 3.13
+	@$(PY) workflow/launch.py colab
+
+binder: $(READY) ## run a page as Binder does, from the last commit, in a fresh environment
+	@$(PY) workflow/launch.py binder
 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes

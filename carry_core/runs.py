@@ -743,7 +743,8 @@ def save_run(
     with replacing_all(*paths) as temporaries:
         if curves:
             with temporaries[0].open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **curves)
+                # NumPy before 2.2 would store the option `allow_pickle` as one more array.
+                np.savez_compressed(file, **curves)
         contiguous = {name: p.contiguous() for name, p in weights.items()}
         # All metadata is one entry, since safetensors writes several in random order.
         save_file(contiguous, temporaries[-1], {"carry": json.dumps(metadata)})

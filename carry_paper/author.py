@@ -378,7 +378,7 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
             else:
                 arrays[released.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
-            np.savez_compressed(opened, allow_pickle=False, **arrays)
+            np.savez_compressed(opened, **arrays)
 
 
 def _continued(before: Curves, after: Curves, end: int) -> Curves:

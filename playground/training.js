@@ -46,7 +46,7 @@ const CarryTraining = (() => {
       const title = `Loss, train and test (dashed), ${range} on a logarithmic scale`;
       const losses = panel(title, [train, test], (x) => (Math.log(x) - low) / (high - low));
       const places = PLACES.map((_, place) => digits.filter((_, j) => j % 3 === place));
-      const accuracies = panel("Right digits, 0 to 1: hundreds, tens (dashed), units (dotted)", places, (x) => x);
+      const accuracies = panel("Correct digits, 0 to 1: hundreds, tens (dashed), units (dotted)", places, (x) => x);
       $("curves").replaceChildren(losses, accuracies);
     }
 

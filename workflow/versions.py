@@ -1,8 +1,8 @@
 """Test the package with the oldest and the newest versions of what it needs.
 
-`make versions` makes an environment for each of `ENVIRONMENTS`, installs the wheel into it, and runs
-there the README's script, where a warning is an error, and the fast tests of core, findings and
-plots. An environment stays in `_build/versions`, so that a second call only tests.
+`make versions` makes an environment for each of `ENVIRONMENTS`, installs the wheel there, and runs
+the README's script and the fast tests of core, findings and plots. An environment stays in
+`_build/versions`, so that a second call only tests.
 """
 
 import re
@@ -22,6 +22,8 @@ FOLDER = ROOT / "_build" / "versions"
 ENVIRONMENTS = ("3.11-oldest", "3.12-oldest", "3.11-newest", "3.12-newest", "3.13-newest")
 TOOLS = ("pytest>=9", "pytest-xdist", "hypothesis", "beartype", "ipython")
 TESTS = ("tests/core", "tests/findings", "tests/pages/test_plots.py")
+# A warning is an error, but for those of libraries about each other, which Python does not show.
+WARNINGS = ("-W", "error", "-W", "ignore::DeprecationWarning")
 SHOWN = ("torch", "numpy", "pandas", "matplotlib")
 
 
@@ -75,8 +77,8 @@ def passes(python: Path, folder: Path) -> bool:
     """Run the README's script in a folder, and the tests; return True if neither fails."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    ran = subprocess.run([python, "-W", "error", "-c", script], cwd=folder, check=False)
-    options = ["-q", "-m", "not slow and not lens", "-p", "no:cacheprovider", "-n", "2"]
+    ran = subprocess.run([python, *WARNINGS, "-c", script], cwd=folder, check=False)
+    options = ["-q", "-m", "not slow and not lens", "-p", "no:cacheprovider", "-n", "2", *WARNINGS]
     tested = subprocess.run(
         [python, "-m", "pytest", *options, *TESTS, f"--rootdir={ROOT}"], cwd=ROOT, check=False
     )

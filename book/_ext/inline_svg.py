@@ -43,7 +43,8 @@ PANEL = re.compile(r'<g id="panel ([^"]*)">')
 VALUE = re.compile(r'<g id="value ([^"]*)">')
 DOTS = re.compile(r'<g id="dots ([^"]*)">(.*?)</g>(?=</g>)')
 SCALE = re.compile(r'<g id="scale (\w+)">')
-MAP = re.compile(r'<(image|g) ([^>]*?)id="map (\w*) (\d+);?([^";]*);?([^";]*);?([^"]*)"')
+FIELDS = r"(\d+);?([^\";]*);?([^\";]*);?([^\";]*);?([^\"]*)"  # columns, names, values and links
+MAP = re.compile(r'<(image|g) ([^>]*?)id="map (\w*) ' + FIELDS + '"')
 LINK = re.compile(
     r'<a xlink:href="([^"]*)"[^>]*>(.*?)</a>'
 )  # as matplotlib writes the url of a bar
@@ -57,10 +58,12 @@ IDS = re.compile(r'(\bid="|href="#|url\(#)')
 
 def with_attributes(found: re.Match[str]) -> str:
     """Return the begin of a heat map that has its names and values as attributes."""
-    tag, before, colours, columns, rows, names, values = found.groups()
+    tag, before, colours, columns, rows, names, values, links = found.groups()
     attributes = f'class="map {colours}" data-columns="{columns}"'
     if values:  # else there are too many to say
         attributes += f' data-rows="{rows}" data-names="{names}" data-values="{values}"'
+    if links:
+        attributes += f' data-links="{links}"'
     return f"<{tag} {before}{attributes}"
 
 

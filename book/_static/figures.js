@@ -15,40 +15,44 @@
   /** @type {(value: number, size: number) => number} */
   const within = (value, size) => Math.max(0, Math.min(size - 1, Math.floor(value)));
 
-  /** @type {(map: SVGElement, event: PointerEvent) => string} the cell of a heat map */
+  /** @type {(map: SVGElement, event: PointerEvent) => number} the number of a heat map's cell; -1 if there is none */
   function cellAt(map, event) {
+    const width = Number(map.dataset.columns);
+    const height = map.dataset.values.split(" ").length / width;
+    if (map.tagName !== "image") return [...map.children].indexOf(event.target.closest("path"));
+    const box = map.getBoundingClientRect();
+    const row = within(((event.clientY - box.top) / box.height) * height, height);
+    const column = within(((event.clientX - box.left) / box.width) * width, width);
+    return row * width + column;
+  }
+
+  /** @type {(map: SVGElement, cell: number) => string} */
+  function nameOf(map, cell) {
     const { columns, rows, names, values } = map.dataset;
-    if (!values) return "";
-    const all = values.split(" ");
-    const width = Number(columns);
-    let row;
-    let column;
-    if (map.tagName === "image") {
-      const box = map.getBoundingClientRect();
-      row = within(((event.clientY - box.top) / box.height) * (all.length / width), all.length / width);
-      column = within(((event.clientX - box.left) / box.width) * width, width);
-    } else {
-      const place = [...map.children].indexOf(event.target.closest("path"));
-      if (place < 0) return "";
-      row = Math.floor(place / width);
-      column = place % width;
-    }
-    const words = [rows, names].map((list, i) => (list ? list.split("|")[[row, column][i]] : ""));
-    const isAttention = map.classList.contains("attention");
-    const cell = words.filter(Boolean).join(isAttention ? " to " : ", ");
-    const value = all[row * width + column];
-    return `${cell ? `${cell}: ` : ""}${value === "nan" ? "nothing" : value}`;
+    const value = values.split(" ")[cell];
+    if (!value || value === "nan") return "";
+    const place = [Math.floor(cell / columns), cell % columns];
+    const words = [rows, names].map((list, i) => (list ? list.split("|")[place[i]] : ""));
+    const between = map.classList.contains("attention") ? " to " : ", ";
+    const name = words.filter(Boolean).join(between);
+    return name ? `${name}: ${value}` : value;
+  }
+
+  /** @type {(event: PointerEvent) => string | undefined} the playground's address with what is pointed at */
+  function linkAt(event) {
+    const map = event.target.closest("[data-links]");
+    if (map) return map.dataset.links.split("|")[cellAt(map, event)];
+    return event.target.closest("[data-try]")?.dataset.try;
   }
 
   /** @type {(event: PointerEvent) => string} */
   function nameAt(event) {
     const target = event.target;
     const map = target.closest("[data-values]");
-    const own = map ? cellAt(map, event) : target.closest("[data-value]")?.dataset.value;
+    const own = map ? nameOf(map, cellAt(map, event)) : target.closest("[data-value]")?.dataset.value;
     if (!own) return "";
     const panel = target.closest("[data-panel]")?.dataset.panel;
-    const link = target.closest("[data-try]") ? " (click: try it)" : "";
-    return (panel ? `${panel}, ${own}` : own) + link;
+    return (panel ? `${panel}, ${own}` : own) + (linkAt(event) ? " (click: try it)" : "");
   }
 
   function showHint(event) {
@@ -98,8 +102,8 @@
   function clicked(event) {
     const picture = event.target.closest?.(PICTURES);
     if (!picture || event.target.closest("a") || getSelection().toString()) return;
-    const link = event.target.closest("[data-try]");
-    if (link) location.href = link.dataset.try;
+    const link = linkAt(event);
+    if (link) location.href = link;
     else if (!dialog.open) enlarge(picture);
   }
 

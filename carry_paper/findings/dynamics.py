@@ -568,7 +568,7 @@ def fit_kink(loss: Curve, end: float | int | None = None) -> Kink:
 
     def misfit(corner: int) -> float:
         pieces = np.stack([np.ones(len(epochs)), epochs, np.maximum(epochs - corner, 0)], 1)
-        fitted = pieces @ np.linalg.lstsq(pieces, log_loss)[0]
+        fitted = pieces @ np.linalg.lstsq(pieces, log_loss, rcond=None)[0]
         return float(np.square(log_loss - fitted).sum())
 
     corners = tested[PIECE - 1 : len(tested) - PIECE + 1].tolist()

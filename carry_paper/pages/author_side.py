@@ -92,7 +92,7 @@ def store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
             )
     content = io.BytesIO()
     sources = np.array(json.dumps(released))
-    np.savez_compressed(content, allow_pickle=False, sources=sources, **arrays)
+    np.savez_compressed(content, sources=sources, **arrays)
     save_listed(path, content.getvalue())
 
 

@@ -1,8 +1,9 @@
-"""What the front page says of a finding: a word for its verdict, and in how many models it holds.
+"""What front page and story say of a finding: its verdict, and in how many models it holds.
 
 It is read from the stored results, so that a new verdict changes the sentence.
 """
 
+from carry_paper.ledger.report import counted
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
 from carry_paper.pages.claims_page import Entry, Outcomes
 
@@ -39,4 +40,18 @@ def words(outcomes: Outcomes, **ids: str) -> dict[str, str]:
     for name, id_ in ids.items():
         values[f"{name}_lead"] = lead(entries[id_])
         values[f"{name}_models"] = models(entries[id_])
+    return values
+
+
+def verdicts(outcomes: Outcomes, **ids: str) -> dict[str, str]:
+    """Return the verdicts on some findings in words: `NAME_verdicts` for each `NAME=id`."""
+    entries = {entry.claim.id: entry for entry in outcomes.entries}
+    whose = {"author": "the author's models", "ours": "ours"}
+    values = {}
+    for name, id_ in ids.items():
+        parts = []
+        for source, row in entries[id_].rows.items():
+            verdict = counted(1, row.verdict).removeprefix("1 ")
+            parts.append(f"{verdict} in {whose[source]}")
+        values[f"{name}_verdicts"] = ", ".join(parts)
     return values

@@ -38,9 +38,10 @@ FOLDED = re.compile(
 TRY = re.compile(
     r"^:::\{try\} (?P<parameters>[^\n]*)\n(?P<question>.*?)\n\n(?P<answer>.*?)\n:::$", re.M | re.S
 )
+MARGIN = re.compile(r"^```\{margin\}\n(?P<body>.*?)\n?^```$", re.M | re.S)
 RAW = re.compile(r"^```\{raw\} html\n(?P<html>.*?)\n?^```$", re.M | re.S)
 ROLE = re.compile(
-    r"\{(?P<role>doc|ref|cite(?::\w+)?)\}`(?:(?P<text>[^`<]*?) *<)?(?P<target>[^`>]*)>?`"
+    r"\{(?P<role>doc|ref|word|cite(?::\w+)?)\}`(?:(?P<text>[^`<]*?) *<)?(?P<target>[^`>]*)>?`"
 )
 PAGE_LINK = re.compile(r'(?<=href=")(\w+)\.html')
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
@@ -95,6 +96,7 @@ def plain_markdown(source: str, value_of: Callable[[str, str | None], Any]) -> s
     text = FIGURE.sub(lambda match: match["caption"].strip(), source)
     text = FOLDED.sub(_folded, text)
     text = TRY.sub(_try, text)
+    text = MARGIN.sub(lambda match: re.sub("^", "> ", match["body"].strip(), flags=re.M), text)
     text = RAW.sub(lambda match: match["html"], text)
     text = VALUE.sub(
         lambda match: in_words(value_of(match["name"], match["notebook"]), match["format"] or ""),
@@ -110,7 +112,8 @@ def in_words(value: Any, format_: str = "") -> str:
     is_number = isinstance(value, int | float)
     if not is_number:
         return str(value)
-    return minus_signs(format(value, format_))
+    as_it_is = format_ == "s"  # with which markers ask for a value of another page
+    return minus_signs(format(value, "" if as_it_is else format_))
 
 
 def _folded(match: re.Match[str]) -> str:
@@ -134,4 +137,6 @@ def _role(match: re.Match[str]) -> str:
     if match["role"] == "doc":
         is_notebook = not target.startswith("../")
         return f"[{text or target}]({target}{'.ipynb' if is_notebook else '.md'})"
+    if match["role"] == "word":
+        return text or target
     return text or f"[{target}]"

@@ -21,12 +21,20 @@ from carry_paper.plots.drawn import COLOUR_BAR, Head, middles
 PANEL, VALUE, DOTS, MAP = "panel ", "value ", "dots ", "map "  # begin the ids
 LARGEST_NAMED_MAP = 2_000  # cells: a larger heat map does not say its values
 BETWEEN = "|"  # names in a list
-SEPARATOR = ";"  # of the number of a map's columns, the names of rows and columns, and the values
+SEPARATOR = ";"  # of a map's number of columns, names of rows and columns, values and links
 
 
-def name_cells(image: AxesImage, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Name the rows and the columns of a map, where the marks on its axes do not."""
-    image.set_gid(f"{BETWEEN.join(rows)}\n{BETWEEN.join(columns)}")
+def name_cells(
+    image: AxesImage | QuadMesh,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    links: Sequence[str] = (),
+) -> None:
+    """Name the rows and the columns of a map, where the marks on its axes do not.
+
+    With `links`, one for each cell, row by row; "" where there is none.
+    """
+    image.set_gid("\n".join(map(BETWEEN.join, (rows, columns, links))))
 
 
 def name_dots(dots: PathCollection, names: Sequence[str]) -> None:
@@ -90,15 +98,15 @@ def _nearest(marks: Mapping[float, str], place: float) -> str:
 def _name_map(part: Any, head: Head | None) -> None:
     """Give a map its id; none to a picture of another kind, or to a bar of colours."""
     values: Any = np.ma.filled(np.ma.asarray(part.get_array(), dtype=float), np.nan)
-    rows_and_columns = str(part.get_gid() or "")
     if head is None or values.ndim != 2:
         return
     part.set_rasterized(False)  # a rasterized part would have no id
     fields = [str(values.shape[1])]
     if min(values.shape) > 1 and values.size <= LARGEST_NAMED_MAP:
-        rows, columns = rows_and_columns.split("\n") if rows_and_columns else _marks(part, head)
+        given = str(part.get_gid() or "")
+        rows, columns, links = given.split("\n") if given else (*_marks(part, head), "")
         numbers = " ".join(f"{round(x, 3):g}" for x in values.flat)
-        fields += [rows, columns, numbers]
+        fields += [rows, columns, numbers, links]
     part.set_gid(f"{MAP}{part.get_cmap().name} {SEPARATOR.join(fields)}")
 
 

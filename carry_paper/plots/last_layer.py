@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure, SubFigure
 
-from carry_paper.plots.hover import name_dots
+from carry_paper.plots.hover import name_cells, name_dots
 from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import (
     ACCURACY,
@@ -49,17 +50,30 @@ PARTS = {
 }
 
 
-def draw_parts(figure: SubFigure, frame: pd.DataFrame) -> None:
+def draw_parts(
+    figure: SubFigure, frame: pd.DataFrame, links: Mapping[tuple[str, str], str] | None = None
+) -> None:
     """Draw the interchange accuracy of the carry-in: a row for each run, a column for each part.
 
-    `frame` is that of `typology.who_decides`.
+    Args:
+        figure: The place for the map.
+        frame: The frame of `typology.who_decides`.
+        links: The links of cells, by a column of the frame and a run.
     """
     ax = figure.subplots()
     look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": True, "fmt": ".2f"}
-    sns.heatmap(frame[list(PARTS)].rename(columns=PARTS), ax=ax, cbar=False, linewidths=1, **look)
+    table = frame[list(PARTS)].rename(columns=PARTS, index="run {}".format)
+    sns.heatmap(table, ax=ax, cbar=False, linewidths=1, **look)
+    cells = ax.collections[0]
+    assert isinstance(cells, QuadMesh)
+    columns = [name.replace("\n", " ") for name in PARTS.values()]
+    addresses = []
+    if links:
+        addresses = [links.get((part, str(run)), "") for run in frame.index for part in PARTS]
+    name_cells(cells, list(table.index), columns, addresses)
     write_numbers(ax)
     ax.tick_params(length=0, rotation=0)
-    ax.set(xlabel="", ylabel="run")
+    ax.set(xlabel="", ylabel="")
     colour_bar(figure, ax, ACCURACY, "interchange accuracy of the carry-in")
 
 
@@ -101,7 +115,10 @@ def group_maps(
 def _draw_runs(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many agree."""
     table = np.insert(frame[COLUMNS].to_numpy(), len(CARRY_IN), np.nan, axis=1)
-    ax.pcolormesh(table, cmap=ACCURACY, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    cells = ax.pcolormesh(table, cmap=ACCURACY, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
+    columns = [f"carry-in, {name}" for name in CARRY_IN.values()]
+    columns += ["", *(f"digit sum, {name}" for name in DIGIT_SUM.values())]
+    name_cells(cells, [f"run {run}" for run in frame.index], columns)
     ax.set(ylim=(len(table), 0), xlim=(0, len(LABELS)))
     text = f"{frame.same.sum()} of {len(frame)}"
     ax.text(len(LABELS) + 0.2, len(table) / 2, text, va="center")

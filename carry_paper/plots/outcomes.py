@@ -91,7 +91,7 @@ def carry_bars(
     means = {
         side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
-    return _outcome_bars(means, "carry_in", part, 1.0, links or {})
+    return _outcome_bars(means, "carry_in", part, 0.85, links or {})
 
 
 def cell_bars(
@@ -125,7 +125,7 @@ def _outcome_bars(
     rows = all_cells[row].unique()
     columns = all_cells[column].unique()
     runs = {side: cells.run.astype(str).unique() for side, cells in measured.items()}
-    figure = Figure(figsize=(WIDTH, height * len(rows) + 1.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, height * len(rows) + 0.9), layout="constrained")
     axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
         panel = {}
@@ -186,7 +186,11 @@ def intervention_bars(
 
 def intervention_legend() -> list[Patch]:
     """Return the entries of the legend of `intervention_bars`."""
-    return [Patch(color=colour, label=outcome) for outcome, colour in INTERVENED.items()]
+    labels = {"right": "correct"}
+    return [
+        Patch(color=colour, label=labels.get(outcome, outcome))
+        for outcome, colour in INTERVENED.items()
+    ]
 
 
 def _has_carry_in(row: str, name: str, panel: Mapping[str, pd.DataFrame]) -> bool:

@@ -10,7 +10,14 @@ from tests.book.test_site import OURS, PROGRAM, SITE
 
 AXE = Path(__file__).parents[2] / ".venv" / "node_modules" / "axe-core" / "axe.min.js"
 # One page of each kind; `make axe` checks all of them.
-SOME = ("index", "playground", "tab01_decision_head_and_final_mlp", "known_since", "references")
+SOME = (
+    "index",
+    "playground",
+    "the_story",
+    "tab01_decision_head_and_final_mlp",
+    "known_since",
+    "references",
+)
 CHECKED = [path for path in OURS if path.stem in SOME or "CARRY_AXE" in os.environ]
 
 needs_axe = pytest.mark.skipif(

@@ -12,12 +12,14 @@ from carry_core import Ablation, groups
 from carry_core.files import ROOT
 from carry_paper.pages.playground import address
 from carry_paper.plots.attention import attention_grid
+from carry_paper.plots.last_layer import PARTS, draw_parts
 from carry_paper.plots.outcomes import carry_bars
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import svg
 from tests.helpers.chromium import PROGRAM, wait
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
+MAP_LINKS = {("final MLP", "2"): address(f"{groups.MAIN}/2", intervention=Ablation(skips={1}))}
 LINK = address(f"{groups.MAIN}/2", intervention=Ablation(mlps={1}))
 
 pytestmark = [
@@ -50,7 +52,11 @@ def page(tmp_path: Path) -> str:
     sides = {AUTHORS: attention_of(4), OURS: attention_of(5)}
     maps = subfigures(sides, lambda part, side: attention_grid(part, side, LAYOUT), height=4.0)
     links = {("the final MLP", "2"): LINK}
-    figures = [maps, carry_bars({OURS: bars()}, "without", links=links)]
+    parts = pd.DataFrame({part: [0.0, 0.75] for part in PARTS}, [1, 2])
+    cells = subfigures(
+        {OURS: parts}, lambda part, frame: draw_parts(part, frame, MAP_LINKS), height=2.0
+    )
+    figures = [maps, carry_bars({OURS: bars()}, "without", links=links), cells]
     html = [inlined(svg(figure), f"f{i}", "A figure.") for i, figure in enumerate(figures)]
     static = ROOT / "book" / "_static"
     head = f'<link rel="stylesheet" href="{(static / "page.css").as_uri()}">'
@@ -90,13 +96,21 @@ def test_pointing_at_a_cell_or_a_bar_names_its_run_part_and_value(browser, page)
     named = point_at(browser, "[data-try] path", 0.5, 0.5)
     assert named == "the final MLP, carry-in, our run 2: correct 0.25 (click: try it)"
     assert point_at(browser, "article", 0.99, 0.99) == ""
+    linked = point_at(browser, "[data-links] path:nth-of-type(9)", 0.5, 0.5)
+    assert linked == "our weights, run 2, final MLP: 0.75 (click: try it)"
+    other = point_at(browser, "[data-links] path:nth-of-type(8)", 0.5, 0.5)
+    assert other == "our weights, run 2, stream that enters: 0.75"
 
 
-def test_a_click_on_a_bar_opens_the_playground_with_its_intervention(browser, page):
+@pytest.mark.parametrize(
+    ("selector", "link"),
+    [("[data-try] path", LINK), ("[data-links] path:nth-of-type(9)", *MAP_LINKS.values())],
+)
+def test_a_click_on_a_bar_or_a_cell_opens_the_playground(browser, page, selector, link):
     browser.open(page)
     browser.wait("!!document.querySelector('.figure-enlarge')")
-    browser.run("""document.querySelector("[data-try] path").dispatchEvent(
-      new MouseEvent("click", { bubbles: true }))""")
+    click = "new MouseEvent('click', { bubbles: true })"
+    browser.run(f'document.querySelector("{selector}").dispatchEvent({click})')
 
     def opened() -> str:
         """The address of the page, once the click has led there."""
@@ -104,13 +118,13 @@ def test_a_click_on_a_bar_opens_the_playground_with_its_intervention(browser, pa
         return info["url"] if "playground" in info["url"] else ""
 
     address_of_page = wait(opened, "the playground is open", 20)
-    assert urlsplit(address_of_page).fragment == urlsplit(LINK).fragment
+    assert urlsplit(address_of_page).fragment == urlsplit(link).fragment
 
 
 def test_a_figure_is_enlarged_by_a_button_and_escape_puts_it_back(browser, page):
     browser.open(page)
     browser.wait("!!document.querySelector('.figure-enlarge')")
-    assert browser.run("document.querySelectorAll('.figure-enlarge').length") == 2
+    assert browser.run("document.querySelectorAll('.figure-enlarge').length") == 3
     browser.run("document.querySelector('.figure-enlarge').focus()")
     width = "document.querySelector('.figure-svg.sides').getBoundingClientRect().width"
     before = browser.run(width)
@@ -120,7 +134,7 @@ def test_a_figure_is_enlarged_by_a_button_and_escape_puts_it_back(browser, page)
     assert browser.run(width) > 1.3 * before
     browser.press("Escape")
     browser.wait("!document.querySelector('dialog').open")
-    browser.wait("document.querySelectorAll('figure .figure-svg').length === 2")
+    browser.wait("document.querySelectorAll('figure .figure-svg').length === 3")
     assert browser.run(width) == before
     assert browser.run("document.activeElement.className") == "figure-enlarge"
 
@@ -136,4 +150,4 @@ def test_sides_are_stacked_on_a_phone(browser, page, width, stacked):
     (left, top, size), (other_left, other_top, _) = boxes
     assert (left == other_left) == stacked
     assert (top == other_top) == (not stacked)
-    assert size > 300
+    assert size > 250

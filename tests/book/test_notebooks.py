@@ -26,6 +26,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
 LEDGER = ("claims", "figure_by_figure")
+# The ledger's pages and the story run no experiment; the exercises are questions already.
+WITHOUT_QUESTION = (*LEDGER, "the_story", "exercises")
 LONGEST_OPEN_CELL = 20  # lines
 TRY = re.compile(r"^:::\{try\} (.*)\n(.*)\n\n(.*)\n:::$", re.MULTILINE)
 
@@ -81,10 +83,9 @@ def test_its_open_cells_are_short_and_those_that_draw_are_collapsed(notebook: Pa
 
 
 def test_it_asks_one_question_whose_command_names_its_parameters(notebook: Path):
-    """The pages of the ledger show no experiment, and ask none."""
     prose = "\n".join(cell.source for cell in read(notebook).cells if cell.cell_type == "markdown")
     questions = TRY.findall(prose)
-    assert len(questions) == (notebook.stem not in LEDGER)
+    assert len(questions) == (notebook.stem not in WITHOUT_QUESTION)
     for arguments, question, answer in questions:
         words = shlex.split(arguments)
         assert words[::3] == ["-p"] * (len(words) // 3)

@@ -59,6 +59,7 @@ NOT_OURS = re.compile(
     ```\{raw\}.*?``` | ```(?:bash|python|text|html)?\n.*?```  # blocks of code
     | \{[\w:]+\}`[^`]*` | `[^`]*`                            # roles, and code in a sentence
     | \]\([^)]*\)                                           # addresses
+    | ::::\{admonition\}.*?\n::::\n                           # rules of an earlier day
     | “[^”]*” | "[^"]*" | \*needs\ a\ carried\ one\*         # quotations
     """,
     re.DOTALL | re.VERBOSE,

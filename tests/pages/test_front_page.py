@@ -57,6 +57,14 @@ def test_a_finding_begins_with_the_weaker_verdict(staircase, author, ours, lead,
     assert front_page.models(entry) == models
 
 
+def test_verdicts_are_said_of_each_source(staircase):
+    entry = judged(staircase, ("mostly", 5, 6), ("can't tell", 6, 6))
+    outcomes = replace(claims_page.read(), entries=(entry,))
+    assert front_page.verdicts(outcomes, stairs="finding/staircase") == {
+        "stairs_verdicts": "mostly reproduced in the author's models, can't tell in ours"
+    }
+
+
 def test_one_of_the_findings_does_not_hold():
     """Five findings, of which one at least differs from the paper, by the results as stored."""
     words = front_page.words(claims_page.read(), digit_order="finding/decay_matters_one_layer")

@@ -104,12 +104,15 @@ def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
 
 
 def test_a_box_judges_nothing_on_a_page_of_another_group():
-    text, text_elsewhere = (
-        box.verdict_box(["finding/transition"], group).text for group in (NAME, groups.MAIN)
+    judged, unjudged = (
+        box.verdict_box(["finding/transition"], group) for group in (NAME, groups.MAIN)
     )
-    assert "ours: " in text
-    assert text.startswith(text_elsewhere)
-    assert "ours: " not in text_elsewhere
+    assert "ours: " in judged.text
+    assert judged.text.startswith(unjudged.text)
+    assert "ours: " not in unjudged.text
+    for of_a_verdict in ("<svg", "<button", "Why: "):
+        assert of_a_verdict not in unjudged.html
+    assert "<svg" in judged.html
 
 
 def store_results(files: dict[str, str]) -> None:
@@ -666,3 +669,11 @@ def test_what_the_author_recorded_of_the_published_models():
         "alpaca_chance",
     }
     assert all(np.isnan(value) for value in nothing.values())
+
+
+def test_an_author_s_side_may_be_stored_under_the_name_of_a_page_that_was_merged():
+    page = PageWithoutRuns("fig06", source="ours", group="default")
+    frame = pd.DataFrame({"digit": ["first"], "right": [0.5], "n": [100], "deviation": [0.5]})
+    assert AUTHORS not in page.beside(frame, "digits")
+    sides = page.beside(frame, stored_as="app_g")
+    assert sides[AUTHORS].columns.tolist() == frame.columns.tolist()

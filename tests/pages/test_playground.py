@@ -533,8 +533,9 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
     assert sorted(parts) == sorted([*heads, *(f"MLP {layer}" for layer in layers)])
     assert browser.run("document.querySelectorAll('.pg-skip').length") == 2 * len(layers)
     decision = f"head {last}:{measure.decision_head(model)}"
-    roles = "[...document.querySelectorAll('.pg-part')].filter((x) => /decision/.test(x.innerText))"
-    assert browser.run(f"{roles}.map((x) => x.querySelector('b').textContent)") == [decision]
+    parts = "[...document.querySelectorAll('.pg-part')]"
+    deciding = f"{parts}.filter((x) => /decision/.test(x.innerText))"
+    assert browser.run(f"{deciding}.map((x) => x.querySelector('b').textContent)") == [decision]
     sliders = browser.run("document.querySelectorAll('#pg-line input').length")
     assert sliders == (0 if model.config.layers == 1 else 2)
     if model.config.layers == 1:
@@ -594,9 +595,9 @@ def test_arrow_keys_move_in_the_panel(browser):
 def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, capsys):
     """The digit changes at the mark, as PyTorch's does; the copied Python gives the same answer."""
     show(browser, f"#run={MAIN}/2&sum=352+271")
-    said = browser.run("document.getElementById('pg-line-hundreds-said').textContent")
-    match = re.match(r"The hundreds digit is 5 up to (0\.\d\d), then 6\.", said)
-    assert match, said
+    sentence = browser.run("document.getElementById('pg-line-hundreds-said').textContent")
+    match = re.match(r"The hundreds digit is 5 up to (0\.\d\d), then 6\.", sentence)
+    assert match, sentence
     flip = float(match[1])
     left = "document.querySelectorAll('#pg-line .pg-strip span')[1].getBoundingClientRect().left"
     strip = "document.querySelector('#pg-line .pg-strip').getBoundingClientRect()"
@@ -632,10 +633,10 @@ def test_the_most_active_neurons_are_the_models(browser):
         _, cache = model.run_with_cache(tokens, "blocks.1.mlp.post")
     expected = cache["blocks.1.mlp.post"][0, model.config.layout.answer[0]].argsort(descending=True)
     top = "[...document.querySelectorAll('#pg-top button')]"
-    shown = browser.run(f"{top}.map((x) => JSON.parse(x.dataset.value))")
-    assert shown == [[1, i] for i in expected[:8].tolist()]
+    neurons_in_sight = browser.run(f"{top}.map((x) => JSON.parse(x.dataset.value))")
+    assert neurons_in_sight == [[1, i] for i in expected[:8].tolist()]
     browser.run(f"{top}[0].click()")
-    call = f"Ablation(neurons={{(1, {shown[0][1]})}})"
+    call = f"Ablation(neurons={{(1, {neurons_in_sight[0][1]})}})"
     browser.wait(f"document.getElementById('pg-call').textContent === '{call}'")
 
 

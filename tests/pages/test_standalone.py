@@ -10,7 +10,17 @@ from carry_paper.pages.show import GLUED
 from carry_paper.pages.standalone import glued, in_words, plain_markdown, standalone
 
 NOTEBOOKS = ROOT / "notebooks"
-LEFT_OVER = ("{glue", ":::", "{doc}", "{cite}", "{ref}", "{raw}", "{admonition}")
+LEFT_OVER = (
+    "{glue",
+    ":::",
+    "{doc}",
+    "{cite}",
+    "{ref}",
+    "{raw}",
+    "{admonition}",
+    "{word}",
+    "{margin}",
+)
 
 
 def storing(**values: str) -> nbformat.NotebookNode:
@@ -31,6 +41,7 @@ def test_values_are_read_as_they_were_stored():
     assert in_words(values["none"], ".2f") == "nan"
     assert in_words(-0.1235, ".2f") == "−0.12"
     assert in_words("text", "s") == "text"
+    assert in_words(87, "s") == "87"
 
 
 def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
@@ -62,6 +73,8 @@ def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
         ("{doc}`fig01` {doc}`one <fig02>`", "[fig01](fig01.ipynb) [one](fig02.ipynb)"),
         ("{doc}`words <../book/words>`", "[words](../book/words.md)"),
         ("see {ref}`a picture <fig-x>` {cite}`key`", "see a picture [key]"),
+        ("a {word}`carry-in`, {word}`two <digit sum>`", "a carry-in, two"),
+        ("```{margin}\n**A.** b\nc\n```\n\nText", "> **A.** b\n> c\n\nText"),
         ('<a href="claims.html#page=x">rows</a>', '<a href="claims.ipynb#page=x">rows</a>'),
         ("```{raw} html\n<b>x</b>\n```", "<b>x</b>"),
         ("```python\nx = {1}\n```", "```python\nx = {1}\n```"),

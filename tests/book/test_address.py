@@ -1,0 +1,122 @@
+"""The repository's address: written into every file that names it, or into none."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import address
+import issue_links
+import nbformat
+import pytest
+import yaml
+
+from carry_core.files import ROOT
+from carry_paper.pages import claims_page
+
+URL = "https://github.com/someone/carry-core"
+FILES = [place.file for place in address.PLACES]
+NOTEBOOKS = ("fig03_attention_per_task", "start_here")
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """The files that `make address` changes, without an address, and a few notebooks."""
+    for name in [*FILES, *(f"notebooks/{stem}.ipynb" for stem in NOTEBOOKS)]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    address.write(None, tmp_path)
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_an_address_is_written_once_replaced_and_taken_out(checkout):
+    without = contents(checkout)
+    assert not any(b"someone" in content for content in without.values())
+    assert sorted(address.write(URL, checkout)) == sorted(without)
+    written = contents(checkout)
+    assert all(b"someone/carry-core" in content for content in written.values())
+    assert address.write(URL, checkout) == []
+    address.write("https://github.com/other/Name.2", checkout)
+    assert not any(b"someone" in content for content in contents(checkout).values())
+    address.write(URL, checkout)
+    assert contents(checkout) == written
+    address.write(None, checkout)
+    assert contents(checkout) == without
+
+
+def test_the_files_are_still_what_their_readers_expect(checkout):
+    address.write(URL, checkout)
+    config = yaml.safe_load((checkout / "_config.yml").read_text())["sphinx"]["config"]
+    options = config["html_theme_options"]
+    assert options["repository_url"] == URL
+    assert options["launch_buttons"].keys() == {"notebook_interface", "binderhub_url", "colab_url"}
+    assert options["use_edit_page_button"] is options["use_issues_button"] is True
+    assert yaml.safe_load((checkout / "CITATION.cff").read_text())["repository-code"] == URL
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    assert project["urls"]["Source"] == URL
+    assert project["scripts"], "the next table is still there"
+
+
+def test_without_an_address_nothing_leads_to_one():
+    """So it is in the repository until somebody gives it an address."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls")
+    options = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]
+    buttons = {"repository_url", "launch_buttons", "use_edit_page_button"}
+    assert bool(urls) == (buttons <= options["html_theme_options"].keys())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "github.com/a/b", "http://github.com/a/b", "https://github.com/a", "https://x.org/a/b"],
+)
+def test_another_text_is_refused_in_one_line(url, capsys):
+    assert address.main([url] if url else []) == 2
+    line = f"URL={url}: {address.EXPECTED}.\n"
+    assert capsys.readouterr() == ("", line)
+
+
+@pytest.mark.slow
+def test_the_notebooks_are_still_in_order_and_nothing_is_fetched_where_they_work(checkout):
+    address.write(URL, checkout)
+    for path in (checkout / "notebooks").glob("*.ipynb"):
+        notebook = nbformat.read(path, 4)
+        nbformat.validate(notebook)
+        setup = [cell for cell in notebook.cells if cell.cell_type == "code"][1].source
+        cell, last, _ = setup.partition('sys.path.append("carry")\n')
+        assert URL in cell
+        exec(cell + last, {})  # git would fail here: there is no such place
+    command = [sys.executable, "-m", "ruff", "check", "--config", ROOT / "pyproject.toml"]
+    subprocess.run([*command, checkout / "notebooks"], check=True)
+
+
+def test_each_row_of_the_ledger_opens_an_issue_with_its_id(browser, tmp_path):
+    outcomes = claims_page.read()
+    page = tmp_path / "claims.html"
+    html = claims_page.part("ledger", outcomes).html + issue_links.script(URL)
+    page.write_text(f"<!doctype html><meta charset=utf-8>{html}", encoding="utf-8")
+    browser.open(page.as_uri())
+    links = browser.wait("[...document.querySelectorAll('.claims-id + a')].map((a) => a.href)")
+    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/number.yml").read_text())
+    fields = {part["id"] for part in form["body"]}
+    rows = []
+    for link in links:
+        assert link.startswith(f"{URL}/issues/new?")
+        query = parse_qs(urlsplit(link).query)
+        assert query.keys() - {"template", "title"} <= fields
+        rows += query["row"]
+    assert sorted(rows) == sorted(entry.claim.id for entry in outcomes.entries)
+
+
+def test_what_is_for_colab_is_in_the_notebook_s_hidden_cell():
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        setup = [cell for cell in cells if cell["cell_type"] == "code"][1]
+        assert {"hide-input", "remove-input", "remove-cell"} & {*setup["metadata"]["tags"]}, path

@@ -1,0 +1,94 @@
+"""Words with their definitions, and pages at old addresses."""
+
+import re
+from pathlib import Path
+
+import pytest
+import redirects
+import torch
+from definitions import anchor, definitions
+
+from carry_core import carries, encode, groups
+from carry_paper.findings import adder
+from carry_paper.pages.playground import FIRST_SUM
+
+ROOT = Path(__file__).parents[2]
+WORDS = (ROOT / "book" / "words.md").read_text(encoding="utf-8")
+PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
+
+TABLE = """
+| here | meaning | elsewhere |
+|---|---|---|
+| **partner** | the [other](x.md) *digit* of `a` column | – |
+
+| word | in its place |
+|---|---|
+| ablated | zero |
+
+| page | what |
+|---|---|
+| one | two |
+"""
+
+
+def test_definitions_are_those_of_the_tables_of_words():
+    assert definitions(TABLE) == {
+        "partner": "the other digit of a column",
+        "ablated": "in its place: zero",
+    }
+
+
+def test_every_word_that_a_page_explains_is_defined():
+    meanings = definitions(WORDS)
+    assert len({anchor(word) for word in meanings}) == len(meanings)
+    used = [
+        text.partition(" <")[2].removesuffix(">") or text
+        for path in PAGES
+        for text in re.findall(r"\{word\}`([^`]+)`", path.read_text(encoding="utf-8"))
+    ]
+    assert {*used} - meanings.keys() == set()
+    assert len(used) > 5
+
+
+def test_the_example_of_words_is_the_sum_of_the_whole_book():
+    a, b = FIRST_SUM
+    assert f"of {a} + {b}" in WORDS
+    layout = groups.find(groups.MAIN).config.layout
+    tokens = encode(torch.tensor([a]), torch.tensor([b]), layout)[0].tolist()
+    written = ["0123456789+="[token] for token in tokens]
+    (row,) = (line for line in WORDS.splitlines() if line.startswith(f"| of {a} + {b} |"))
+    assert [cell.strip(" `") for cell in row.split("|")[2:-1]] == written
+    (answer,) = (line for line in WORDS.splitlines() if line.startswith("| answer |"))
+    assert answer.replace("|", " ").split()[1:] == [*str(a + b)]
+
+
+def test_the_examples_of_carry_classes_are_of_these_classes():
+    row = re.compile(r"^\| `([^`]+)` \| `([012]{3})` \| .* \| (\d+) \+ (\d+) \|$", re.MULTILINE)
+    examples = row.findall(WORDS)
+    assert len(examples) == 5
+    for name, pattern, a, b in examples:
+        (index,) = carries.classify(torch.tensor([int(a)]), torch.tensor([int(b)]), 3).tolist()
+        assert carries.patterns(3)[index] == pattern
+        assert carries.paper_name(pattern) == name
+
+
+def test_the_drawing_of_the_model_computes_the_same_sum():
+    a, b = FIRST_SUM
+    drawing = (ROOT / "book" / "architecture.svg").read_text(encoding="utf-8")
+    text = [part.strip() for part in re.findall(r">([^<>]+)</text>", drawing)]
+    wires = adder.schoolbook(torch.tensor([a]), torch.tensor([b]), 3)
+    sums = [int(x) + int(y) for x, y in zip(str(a), str(b), strict=True)]
+    carries = [str(int(x)) for x in wires.carry_in[0].tolist()]
+    assert re.findall(r'y="690" font-size="14">(.)<', drawing) == [*f"{a}+{b}==="]
+    for row in ([*map(str, sums)], carries, [*str(a + b)]):
+        assert any(text[i : i + len(row)] == row for i in range(len(text))), row
+
+
+@pytest.mark.parametrize(
+    ("new", "address"), [("notebooks/a", "a.html"), ("book/b#part", "../book/b.html#part")]
+)
+def test_an_old_page_leads_to_the_new_one_at_once(new: str, address: str):
+    page = redirects.moved("notebooks/old", new)
+    assert f'http-equiv="refresh" content="0; url={address}"' in page
+    assert f'<link rel="canonical" href="{address.partition("#")[0]}">' in page
+    assert f'<a href="{address}">' in page
