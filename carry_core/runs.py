@@ -744,7 +744,7 @@ def save_run(
         if curves:
             with temporaries[0].open("wb") as file:
                 # NumPy before 2.2 would store the option `allow_pickle` as one more array.
-                np.savez_compressed(file, **curves)
+                np.savez_compressed(file, **cast(dict[str, Any], curves))
         contiguous = {name: p.contiguous() for name, p in weights.items()}
         # All metadata is one entry, since safetensors writes several in random order.
         save_file(contiguous, temporaries[-1], {"carry": json.dumps(metadata)})

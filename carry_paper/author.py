@@ -37,7 +37,7 @@ from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -378,7 +378,7 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
             else:
                 arrays[released.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:
-            np.savez_compressed(opened, **arrays)
+            np.savez_compressed(opened, **cast(dict[str, Any], arrays))
 
 
 def _continued(before: Curves, after: Curves, end: int) -> Curves:

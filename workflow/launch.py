@@ -34,7 +34,7 @@ def fresh(name: str, version: str, *requirements: str) -> tuple[Path, Path]:
     python = folder / "environment" / "bin" / "python"
     if not python.exists():
         subprocess.run([f"python{version}", "-m", "venv", folder / "environment"], check=True)
-    command = [python, "-m", "pip", "uninstall", "--quiet", "--yes", "carry-core"]
+    command: list[str | Path] = [python, "-m", "pip", "uninstall", "--quiet", "--yes", "carry-core"]
     subprocess.run(command, check=True)
     subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
     user = folder / "user"
@@ -45,7 +45,15 @@ def fresh(name: str, version: str, *requirements: str) -> tuple[Path, Path]:
 
 def run(python: Path, notebook: str, folder: Path) -> None:
     """Run a notebook in the environment's own kernel, in a folder."""
-    command = [python, "-m", "papermill", notebook, "executed.ipynb", "--kernel", "python3"]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "papermill",
+        notebook,
+        "executed.ipynb",
+        "--kernel",
+        "python3",
+    ]
     variables = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -70,7 +78,7 @@ def binder() -> Path:
     """Install what `.binder/` lists in a clone, and run a page there."""
     user, python = fresh("binder", "3.11")
     clone = user / "NAME"
-    command = ["git", "clone", "--quiet", "--depth", "1", URL, clone]
+    command: list[str | Path] = ["git", "clone", "--quiet", "--depth", "1", URL, clone]
     subprocess.run(command, env=os.environ | CLONED_FROM_HERE, check=True)
     command = [str(python), "-m", "pip", "install", "--quiet", "-r", ".binder/requirements.txt"]
     subprocess.run(command, cwd=clone, check=True)

@@ -95,7 +95,7 @@ def write(tag: str = "", out: Path = OUT) -> list[str]:
 def main(words: Sequence[str]) -> int:
     """Write the release of a tag, or that of the current version; return 2 for bad input."""
     try:
-        names = write(*words[:1])
+        names = write(words[0] if words else "")
     except BadInput as error:
         print(error, file=sys.stderr)
         return 2

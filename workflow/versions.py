@@ -50,7 +50,16 @@ def make(name: str, wheel: Path) -> Path | None:
         shutil.rmtree(FOLDER / name, ignore_errors=True)
         subprocess.run([base, "-m", "venv", FOLDER / name], check=True)
     pins = oldest() if kind == "oldest" else []
-    command = [python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--force-reinstall",
+        "--no-deps",
+        wheel,
+    ]
     subprocess.run(command, check=True)
     command = [python, "-m", "pip", "install", "--quiet", *pins, f"{wheel}[paper]", *TOOLS]
     subprocess.run(command, check=True)

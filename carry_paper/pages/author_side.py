@@ -10,7 +10,7 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -92,7 +92,7 @@ def store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
             )
     content = io.BytesIO()
     sources = np.array(json.dumps(released))
-    np.savez_compressed(content, sources=sources, **arrays)
+    np.savez_compressed(content, sources=sources, **cast(dict[str, Any], arrays))
     save_listed(path, content.getvalue())
 
 
