@@ -38,6 +38,7 @@ PLACE = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')  # matplotlib writes it with each text
 EMPTY = re.compile(r"<g\b[^>]*/>")
+PICTURE_ID = re.compile(r' id="image[0-9a-f]+"')  # nothing refers to it, and equal pictures share it
 # As carry_paper.plots.hover names panels, bars, points, bars of colours and maps.
 PANEL = re.compile(r'<g id="panel ([^"]*)">')
 VALUE = re.compile(r'<g id="value ([^"]*)">')
@@ -125,6 +126,7 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
         flags=re.DOTALL,
     )
     svg = EMPTY.sub("", NO_TURN.sub("", re.sub(r">\s+<", "><", svg)))
+    svg = PICTURE_ID.sub("", svg)
     svg = PLACE.sub(lambda place: LONG.sub(r"\1", " ".join(place[0].split())), svg)
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = MAP.sub(with_attributes, svg)

@@ -95,10 +95,12 @@ def svg(figure: Figure, alt: str = "") -> str:
 
 
 def _smaller(picture: re.Match[str]) -> str:
-    """Return a picture inside an SVG, such as a cloud of points, in 256 colours."""
+    """Return a picture inside an SVG, such as a cloud of points, in 256 colours at most."""
     image = Image.open(io.BytesIO(base64.b64decode(picture[0])))
+    reduced = image.quantize(256, Image.Quantize.FASTOCTREE)
+    in_use = [index for _, index in reduced.getcolors()]  # a file lists all colours, used or not
     small = io.BytesIO()
-    image.quantize(256, Image.Quantize.FASTOCTREE).save(small, "PNG", optimize=True)
+    reduced.remap_palette(in_use).save(small, "PNG", optimize=True)
     return min(base64.b64encode(small.getvalue()).decode(), picture[0], key=len)
 
 
