@@ -38,7 +38,8 @@ PLACE = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')
 LONG = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is enough
 NO_TURN = re.compile(r' transform="rotate\(-?0 [^"]*\)"')  # matplotlib writes it with each text
 EMPTY = re.compile(r"<g\b[^>]*/>")
-PICTURE_ID = re.compile(r' id="image[0-9a-f]+"')  # nothing refers to it, and equal pictures share it
+# Nothing refers to it, and equal pictures share it.
+PICTURE_ID = re.compile(r' id="image[0-9a-f]+"')
 # As carry_paper.plots.hover names panels, bars, points, bars of colours and maps.
 PANEL = re.compile(r'<g id="panel ([^"]*)">')
 VALUE = re.compile(r'<g id="value ([^"]*)">')

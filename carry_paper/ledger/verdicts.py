@@ -392,7 +392,9 @@ BANDS = {
 
 
 def runs_show(count: int, n: int) -> str:
-    """Return the number of runs that show a finding, in words."""
+    """Return the number of runs that show a finding, of those that can tell, in words."""
+    if n == 0:
+        return "no run can tell"
     if n == 1:
         return f"the one run {'shows' if count else 'does not show'} it"
     return f"{count} of {n} runs show{'s' if count == 1 else ''} it"

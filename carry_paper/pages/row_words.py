@@ -13,6 +13,7 @@ from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NO_VERDICT, NOT_RUN
 from carry_paper.pages.minus import minus_signs
 
+ACCURACY_RANGE = 1.0  # that of a quantity in claims.yml, unless it names another
 NEVER = "never"  # how `settles` begins where nothing settles a row
 OUR_RUNS = re.compile(r"with (\d+) of our runs")
 SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
@@ -73,9 +74,19 @@ def in_short(value: float) -> str:
 
 
 def half_widths(rows: Sequence[Row]) -> str:
-    """Return the median half-width of rows of which we can't tell: ` · ±0.43`; "" if none has."""
+    """Return the median half-width of rows of which we can't tell: ` · ±0.43`; "" if none has.
+
+    Two runs of an accuracy can leave an interval that is wider than the scale from 0 to 1: then it
+    is ` · ±1 or more`.
+    """
     widths = [row.half_width for row in rows if row.half_width is not None]
-    return f" · ±{median(widths):.2g}" if widths else ""
+    if not widths:
+        return ""
+    width = median(widths)
+    is_accuracy = all(claims()[row.id].range == ACCURACY_RANGE for row in rows)
+    if is_accuracy and width > ACCURACY_RANGE:
+        return f" · ±{ACCURACY_RANGE:.2g} or more"
+    return f" · ±{width:.2g}"
 
 
 def what_settles(rows: Sequence[Row]) -> str:
