@@ -15,7 +15,7 @@ import pandas as pd
 from carry_core import carries, groups
 from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, results
-from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
+from carry_paper.ledger.claims import BEYOND, CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, TO_EXPLAIN
@@ -296,6 +296,7 @@ def verdict_box(
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
         judged=judged,
+        beyond=all(claim.section == BEYOND for line in lines for claim in line.claims),
         group=group,
         trainings=sorted(_trainings(line for line in judged if line.groups == [group])),
         others=bool(_trainings(line for line in judged if line.groups != [group])),

@@ -36,7 +36,7 @@ MEANINGS = {
     "mixed": ("", "Between a third and two thirds of the runs show it."),
     CANNOT_TELL: (
         "The interval is too wide: its half-width is beside the verdict, and the row says what"
-        " would settle it.",
+        " would settle it, if anything can.",
         "There are too few runs, or no run can say.",
     ),
     "differs": (
