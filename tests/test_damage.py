@@ -614,6 +614,7 @@ ELSEWHERE = {
     ("fused.py", "path.read_text"),
     ("fused.py", "info.read_text"),
     ("interventions.py", "json.loads"),
+    ("playground.py", "json.loads"),
     ("runs.py", "json.loads"),
 }
 
