@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import matplotlib.style
+import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -98,7 +99,7 @@ def _smaller(picture: re.Match[str]) -> str:
     """Return a picture inside an SVG, such as a cloud of points, in 256 colours at most."""
     image = Image.open(io.BytesIO(base64.b64decode(picture[0])))
     reduced = image.quantize(256, Image.Quantize.FASTOCTREE)
-    in_use = [index for _, index in reduced.getcolors()]  # a file lists all colours, used or not
+    in_use: list[int] = np.unique(np.asarray(reduced)).tolist()  # a file lists unused ones, too
     small = io.BytesIO()
     reduced.remap_palette(in_use).save(small, "PNG", optimize=True)
     return min(base64.b64encode(small.getvalue()).decode(), picture[0], key=len)
