@@ -43,7 +43,7 @@ def slug(name: str) -> str:
     return name.lower().replace(" ", "-").replace("'", "")
 
 
-def short(number: float) -> str:
+def short(number: int | float) -> str:
     """Return a number as SVG has it, without zeros at its end."""
     return f"{number:g}"
 

@@ -6,7 +6,6 @@ import runpy
 from collections import Counter
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -20,6 +19,7 @@ from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
 from carry_paper.pages.html import slug
 from carry_paper.pages.links import playground_links
+from carry_paper.pages.page import Page
 from carry_paper.plots import style
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 
@@ -150,11 +150,18 @@ def test_lists_of_runs_are_on_hover():
     assert [parts[i]["explanation"] for i in (1, 3)] == ["runs 0, 1, 3 and 4", "run 5"]
 
 
+def page_with(**attributes: Any) -> Page:
+    """Return a page with these attributes, which loads no runs."""
+    page = Page.__new__(Page)
+    vars(page).update(attributes)
+    return page
+
+
 def test_only_shipped_runs_that_the_playground_has_are_linked():
     parts = {"without the MLP": {2: Ablation(mlps={1}), 7: Ablation(mlps={1})}}
-    page: Any = SimpleNamespace(source="ours", path=None, group=MAIN)
-    links = playground_links(page, parts)
+    of_page = {"source": "ours", "path": None, "group": MAIN}
+    links = playground_links(page_with(**of_page), parts)
     assert list(links) == [("without the MLP", "2")]
     assert f"run={MAIN}/2&" in links["without the MLP", "2"]
     for other in ({"source": "author"}, {"path": Path("mine")}, {"group": OTHER}):
-        assert playground_links(SimpleNamespace(**vars(page) | other), parts) == {}
+        assert playground_links(page_with(**of_page | other), parts) == {}
