@@ -57,7 +57,7 @@ book: $(READY) ## run the notebooks that are stale, build the site, print its pa
 
 # Its folder is not that of `make book`, whose executed copies have figures of their own. The playground's runs are exported beside
 # the build, and come last.
-read: $(READY) ## build the site from the stored outputs, without running a notebook; prints its path: 45 seconds
+read: $(READY) ## build the site from the stored outputs, without running a notebook; prints its path: about a minute
 	@rm -rf _build/read && mkdir -p _build/read/book _build/read/playground
 	@cp -R notebooks _build/read/book/
 	@.venv/bin/carry export-playground --out _build/read/runs > /dev/null & exporting=$$!; \
