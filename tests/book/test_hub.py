@@ -57,7 +57,7 @@ def test_the_loader_in_it_answers_as_our_model(written, tmp_path, name):
         f"{int(x):0{layout.width}}+{int(y):0{layout.width}}" for x, y in zip(a, b, strict=True)
     ]
     questions = json.dumps({"texts": texts, "tokens": tokens.tolist()})
-    command = [sys.executable, "-W", "error", "-c", ASK, tmp_path / "logits"]
+    command = [sys.executable, "-B", "-W", "error", "-c", ASK, tmp_path / "logits"]
     asked = subprocess.run(
         command, cwd=written[name], input=questions, capture_output=True, text=True, check=False
     )
