@@ -12,8 +12,6 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from torch import Tensor
 
 from carry_core import carries, measure
@@ -68,8 +66,13 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     )
 
 
-def linear_probe() -> LinearDiscriminantAnalysis:
-    """Return a linear probe, not yet fitted: Fisher's discriminant with a shrunk covariance."""
+def linear_probe() -> Any:
+    """Return a linear probe, not yet fitted: Fisher's discriminant with a shrunk covariance.
+
+    It is scikit-learn's `LinearDiscriminantAnalysis`.
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
     return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
 
 
@@ -82,6 +85,8 @@ def probe_predictions(
     `right`, and predicts the last fifth, in turn. Any label of a hundred pairs could be memorised.
     On new pairs this fails, unless the label depends on a sum of a term for each digit.
     """
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
     if label.min() == label.max():
         return label
     probe = linear_probe()

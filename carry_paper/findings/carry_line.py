@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import scipy
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy import linalg
 from torch import Tensor
 
 from carry_core import carries, sums
@@ -732,7 +732,7 @@ def aligned(
     """
     own = (streams - streams.mean(0)).double().numpy()
     other = (to - to.mean(0)).double().numpy()
-    rotation, _ = linalg.orthogonal_procrustes(own, other)
+    rotation, _ = scipy.linalg.orthogonal_procrustes(own, other)
     return unit(line.double() @ torch.from_numpy(rotation)).to(to)
 
 

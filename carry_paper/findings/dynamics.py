@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
-import scipy.signal
-import scipy.stats
+import scipy
 import torch
 from jaxtyping import Float, Int
 
@@ -603,7 +602,7 @@ def _half_width(standard_error: float, n_epochs: int, n_tests: int) -> float:
     """
     freedom = n_tests - 2
     repeats = (n_epochs - 2) / freedom
-    quantile = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    quantile = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
     return quantile * (standard_error * math.sqrt(repeats))
 
 

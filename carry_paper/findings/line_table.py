@@ -15,10 +15,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 import torch
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
-from scipy import stats
 from torch import Tensor
 
 from carry_core import groups, runs
@@ -452,7 +452,7 @@ def gap_correlation(rows: pd.DataFrame) -> GapCorrelation:
     gaps = columns.profile.map(chain_gap)
     has_gap = gaps.notna()
     lowest = columns[["up", "down"]].astype(float).min(axis=1)
-    test = stats.spearmanr(gaps[has_gap], lowest[has_gap])
+    test = scipy.stats.spearmanr(gaps[has_gap], lowest[has_gap])
     return GapCorrelation(float(test.statistic), float(test.pvalue), int(has_gap.sum()))
 
 

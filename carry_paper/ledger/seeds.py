@@ -20,8 +20,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 from pydantic import BaseModel, ConfigDict, Field, Json
-from scipy import stats
 
 from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
@@ -400,7 +400,7 @@ def shares(words: "pd.Series[str]") -> pd.DataFrame:
     counts = word_counts(words)
     intervals = []
     for count in counts:
-        intervals.append(stats.binomtest(int(count), len(words)).proportion_ci(CONFIDENCE))
+        intervals.append(scipy.stats.binomtest(int(count), len(words)).proportion_ci(CONFIDENCE))
     return pd.DataFrame(
         {
             "runs": counts,
@@ -423,8 +423,8 @@ def exact_test(draw: Sequence[int], population: Sequence[int]) -> float:
     """
     size = sum(draw)
     all_draws = [x for x in product(*(range(n + 1) for n in population)) if sum(x) == size]
-    probabilities = stats.multivariate_hypergeom.pmf(all_draws, population, size)
-    of_this_draw = stats.multivariate_hypergeom.pmf(draw, population, size)
+    probabilities = scipy.stats.multivariate_hypergeom.pmf(all_draws, population, size)
+    of_this_draw = scipy.stats.multivariate_hypergeom.pmf(draw, population, size)
     rounding = 1 + 1e-9
     return float(min(1, probabilities[probabilities <= of_this_draw * rounding].sum()))
 
@@ -448,7 +448,7 @@ def rank_correlation(x: "pd.Series[float]", y: "pd.Series[float]") -> RankCorrel
     both = pd.DataFrame({"x": x, "y": y}).dropna()
     if both.empty or both.nunique().min() < 2:
         return RankCorrelation(rho=float("nan"), p=1.0)
-    test = stats.spearmanr(both.x, both.y)
+    test = scipy.stats.spearmanr(both.x, both.y)
     return RankCorrelation(rho=float(test.statistic), p=float(test.pvalue))
 
 
@@ -493,7 +493,7 @@ def by_word(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, 
                 exact_test(showing.loc[name, counting.index].tolist(), counting.tolist())
             )
         p_values += [correlation.p for correlation in correlations]
-        corrected = stats.false_discovery_control(p_values)
+        corrected = scipy.stats.false_discovery_control(p_values)
     findings_by_word = showing.assign(holds=holds, p=corrected[: len(names)])
     rho = [correlation.rho for correlation in correlations]
     return findings_by_word, medians.assign(rho=rho, p=corrected[len(names) :])

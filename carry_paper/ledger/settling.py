@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
-import scipy.stats
+import scipy
 
 CONFIDENCE = 0.95
 MOST_RUNS = 10_000  # no larger number of our runs is considered
@@ -13,8 +13,13 @@ MOST_RUNS = 10_000  # no larger number of our runs is considered
 
 def clopper_pearson(count: int, n_runs: int) -> tuple[float, float]:
     """Return the 95% interval, by Clopper and Pearson, of a share that `count` of `n_runs` show."""
-    interval = scipy.stats.binomtest(count, n_runs).proportion_ci(CONFIDENCE, method="exact")
-    return float(interval.low), float(interval.high)
+    in_a_tail = (1 - CONFIDENCE) / 2
+    low, high = 0.0, 1.0
+    if count > 0:
+        low = float(scipy.special.betaincinv(count, n_runs - count + 1, in_a_tail))
+    if count < n_runs:
+        high = float(scipy.special.betaincinv(count + 1, n_runs - count, 1 - in_a_tail))
+    return low, high
 
 
 def difference_of_shares(
@@ -61,7 +66,7 @@ class Scatter:
 
 def t_quantile(freedom: float | int) -> float:
     """Return the quantile of Student's t that bounds a 95% interval."""
-    return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    return float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def half_width(ours: Scatter, theirs: Scatter) -> float:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from carry_paper.ledger import exchangeability, settling, verdicts
 from carry_paper.ledger.claims import Claim, claims
@@ -214,7 +214,9 @@ def tested(table: pd.DataFrame, comparisons: pd.DataFrame) -> dict[tuple[Hashabl
     corrected = dict(p_values)
     names = [key for key, p in p_values.items() if not np.isnan(p)]
     if names:
-        adjusted = stats.false_discovery_control([p_values[key] for key in names], method="bh")
+        adjusted = scipy.stats.false_discovery_control(
+            [p_values[key] for key in names], method="bh"
+        )
         corrected.update(zip(names, map(float, adjusted), strict=True))
     return corrected
 

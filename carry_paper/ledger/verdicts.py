@@ -17,7 +17,7 @@ from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import NDArray
 
 from carry_paper.ledger import settling

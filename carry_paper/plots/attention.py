@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
@@ -188,6 +187,8 @@ def shares_by_position(
         n_long: The number of long leading positions, for all sides or by name; a dotted line
             marks their end.
     """
+    import seaborn as sns
+
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
     line: dict[str, Any] = {

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure, SubFigure
@@ -60,6 +59,8 @@ def draw_parts(
         frame: The frame of `typology.who_decides`.
         links: The links of cells, by a column of the frame and a run.
     """
+    import seaborn as sns
+
     ax = figure.subplots()
     look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": True, "fmt": ".2f"}
     table = frame[list(PARTS)].rename(columns=PARTS, index="run {}".format)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import matplotlib.style
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
@@ -109,6 +108,8 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     """Return a colour for each carry class; up to five, as three digits have, are fixed ones."""
     if n_classes <= len(CLASS_COLOURS):
         return CLASS_COLOURS[:n_classes]
+    import seaborn as sns
+
     return tuple(sns.husl_palette(n_classes, s=0.95, l=0.55).as_hex())
 
 

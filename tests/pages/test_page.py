@@ -1,6 +1,8 @@
 """A page as an object: what it checks, what it puts on the page, and in which words."""
 
 import ast
+import subprocess
+import sys
 from typing import Any
 
 import IPython.display
@@ -677,3 +679,22 @@ def test_an_author_s_side_may_be_stored_under_the_name_of_a_page_that_was_merged
     assert AUTHORS not in page.beside(frame, "digits")
     sides = page.beside(frame, stored_as="app_g")
     assert sides[AUTHORS].columns.tolist() == frame.columns.tolist()
+
+
+# Each takes half a second or more to import, and most pages need none of them.
+SLOW_TO_IMPORT = ("matplotlib.pyplot", "scipy.stats", "seaborn", "sklearn")
+
+
+@pytest.mark.slow
+def test_a_page_imports_what_is_slow_only_where_it_is_used():
+    code = f"""
+import importlib, pkgutil, sys
+import carry_paper.findings, carry_paper.pages.page, carry_paper.plots
+for package in (carry_paper.findings, carry_paper.plots):
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{{package.__name__}}.{{module.name}}")
+print([name for name in {SLOW_TO_IMPORT} if name in sys.modules])
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
