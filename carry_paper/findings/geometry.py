@@ -10,13 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import ks_2samp, spearmanr
-from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
-from sklearn.neighbors import NearestCentroid
 from torch import Tensor, nn
 
 from carry_core import carries, measure, sums
@@ -84,6 +80,8 @@ def principal_axes(
     The sign of an axis is arbitrary, so each is oriented such that the label with which it
     correlates most grows along it.
     """
+    from sklearn.decomposition import PCA
+
     pca = PCA(AXES, svd_solver="covariance_eigh")
     points = torch.from_numpy(pca.fit_transform(x.double().numpy()))
     varied = [label.double() for label in labels if label.min() != label.max()]
@@ -163,13 +161,16 @@ def journey(
     config = model.config
     columns = columns or default_columns(model, config.width)
     names = {f"blocks.{layer}.{point}" for layer, *_ in columns for point in AFTER.values()}
-    streams = measure.activations(model, a, b, sorted(names))
+    # The last layer is computed only where it is looked at.
+    read = sorted({position for layer, position, _ in columns if layer == config.layers - 1})
+    streams = measure.activations(model, a, b, sorted(names), read=read or None)
     planes = []
     for layer, position, column in columns:
         digit, split = column_labels(config, a, b, layer, column)
         digit_sum = digit_sums(a, b, config.width)[:, column]
         for after, point in AFTER.items():
-            stream = streams[f"blocks.{layer}.{point}"][:, position]
+            name = f"blocks.{layer}.{point}"
+            stream = streams[name][:, config.positions_at(name, read or None).index(position)]
             points, share = principal_axes(stream, [split, digit, digit_sum])
             planes.append(Plane(layer, after, position, points, share, digit, split))
     return planes
@@ -188,7 +189,7 @@ def threshold_accuracy(x: Float[Tensor, " sums"], positive: Side) -> float:
     """
     if not 0 < positive.sum() < len(positive):
         return float("nan")
-    test = ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp")
+    test = scipy.stats.ks_2samp(x[positive].numpy(), x[~positive].numpy(), method="asymp")
     return 0.5 + 0.5 * float(test.statistic)
 
 
@@ -207,6 +208,8 @@ def accuracy_on_all_axes(plane: Plane) -> float:
 
     Axes of similar variance mix differently in each sample, so that no single one is meaningful.
     """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
     if not 0 < plane.split.sum() < len(plane.split):
         return float("nan")
     x = plane.points.double().numpy()
@@ -220,6 +223,8 @@ def centroid_accuracy(points: Points, labels: Int[Tensor, " sums"]) -> float:
 
     It is 1 if the sums of each label are nearest to their own centroid.
     """
+    from sklearn.metrics import balanced_accuracy_score, pairwise_distances_argmin
+
     x, kinds = points[:, :2].double().numpy(), labels.numpy()
     centroids = pd.DataFrame(x).groupby(kinds).mean()
     nearest = centroids.index[pairwise_distances_argmin(x, centroids)]
@@ -231,6 +236,8 @@ def nines_apart(points: Points, digit_sum: Int[Tensor, " sums"]) -> float:
 
     These lie nearer to their own centroid than to that of smaller or of larger digit sums.
     """
+    from sklearn.neighbors import NearestCentroid
+
     side = np.sign(digit_sum.numpy() - 9)
     plane = points[:, :2]
     nearest = NearestCentroid().fit(plane, side).predict(plane)
@@ -254,7 +261,9 @@ def digit_order(points: Points, digit: Int[Tensor, " sums"], side: Side) -> floa
     n_sums = [int(mask.sum()) for mask in sides]
     orders = []
     for x in points[:, :2].unbind(1):
-        correlations = [abs(spearmanr(x[mask], digit[mask]).statistic) for mask in sides]
+        correlations = [
+            abs(scipy.stats.spearmanr(x[mask], digit[mask]).statistic) for mask in sides
+        ]
         orders.append(np.average(correlations, weights=n_sums))
     return float(max(orders))
 
@@ -351,10 +360,12 @@ def axes_of(
 
     `labels` has the two sides that the threshold is to separate, by position of the stream.
     """
-    stream = measure.activations(model, *random_sums(), [name], ablation)[name]
+    read = list(labels)
+    stream = measure.activations(model, *random_sums(), [name], ablation, read)[name]
     accuracies = {}
     for position, label in labels.items():
-        points, _ = principal_axes(stream[:, position], [])
+        place = model.config.positions_at(name, read).index(position)
+        points, _ = principal_axes(stream[:, place], [])
         accuracies[position] = axis_by_axis(points, label)
     return accuracies
 

@@ -145,7 +145,7 @@ def boards(
 
     name = f"blocks.{config.layers - 1}.resid_post"
     positions = list(config.layout.answer[:-1])  # nothing carries into the last one
-    resid = measure.activations(model, a, b, [name], ablation)[name][:, positions]
+    resid = measure.activations(model, a, b, [name], ablation, read=positions)[name]
     unit = torch.nn.functional.normalize(resid.double(), dim=-1).transpose(0, 1)
     return carry_in[:, :-1].T, unit @ unit.mT
 

@@ -109,7 +109,7 @@ def look_for_pentagon(
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]
     digit = sums.digits(a + b, n_digits)[:, 1]
     carry_in = carries.carry_in(n_digits)[carries.classify(a, b, n_digits), 1]
-    stream = measure.activations(model, a, b, [name])[name][:, position]
+    stream = measure.activations(model, a, b, [name], read=[position])[name][:, 0]
     points, share = geometry.principal_axes(stream, [carry_in, digit])
 
     pairs_of_axes = list(combinations(range(geometry.AXES), 2))  # the leading plane comes first

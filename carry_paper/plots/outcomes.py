@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
@@ -205,6 +204,8 @@ def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
 
     There is a map for each block of the table's columns.
     """
+    import seaborn as sns
+
     blocks = {name: table[name] for name in table.columns.unique(0)}
     axes = figure.subplots(
         1, len(blocks), width_ratios=[block.shape[1] for block in blocks.values()], squeeze=False
@@ -246,7 +247,7 @@ def _bars(
         colours: The colours of correct digits, of those off by one, and of the others.
         with_names: True if the sides are named below the panel.
     """
-    below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
+    place: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
     gap = pd.DataFrame(index=[""])
     blocks: list[pd.DataFrame] = []
     sides_of_bars: list[str] = []
@@ -260,11 +261,16 @@ def _bars(
         if with_names:
             name = SHORT_NAMES.get(side, side)
             middle = start + (len(shares) - 1) / 2
-            ax.annotate(name, (middle, 0), ha="center", va="top", **below)
+            ax.annotate(name, (middle, 0), ha="center", va="top", **place)
         start += len(shares) + 1
     bars = pd.concat(blocks[:-1])
-    bars.plot.bar(stacked=True, width=0.86, color=list(colours), rot=0, legend=False, ax=ax)
     n_bars = len(bars)
+    below = np.zeros(n_bars)
+    # `DataFrame.plot` would look at all panels for each of them: seconds where there are thirty.
+    for (kind, heights), colour in zip(bars.fillna(0.0).items(), colours, strict=True):
+        ax.bar(range(n_bars), heights, 0.86, bottom=below, color=colour, label=kind)
+        below += heights
+    ax.set_xticks(range(n_bars), bars.index)
     words = [WORDS[colour] for colour in colours]
     drawn: dict[str, dict[str, list[Rectangle]]] = {}
     for i, bar in enumerate(cast(list[Rectangle], [*ax.patches])):

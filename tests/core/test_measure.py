@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -202,6 +203,28 @@ def test_the_costliest_head_costs_most_whatever_sums_a_page_draws(model, monkeyp
     costliest = measure.costliest_head(model)
     assert exact[costliest] == min(exact)
     assert heads.default_run([(4, model)]) == 4
+
+
+def test_the_run_shown_is_chosen_by_the_heads_that_a_page_knows(monkeypatch):
+    decision_heads = {0: 1, 1: 0, 2: 0}
+    exact_matches = {0: 0.9, 1: 0.44, 2: 0.4}  # run 1 is close to the lowest, and comes first
+    asked = []
+
+    def class_accuracies(model, a, b, ablations):
+        ((_, head),) = ablations[0].heads
+        asked.append((model.run, head))
+        return [SimpleNamespace(exact_match=exact_matches[model.run])]
+
+    monkeypatch.setattr(measure, "class_accuracies", class_accuracies)
+    monkeypatch.delattr(measure, "decision_head")
+    models = []
+    for run in exact_matches:
+        model = random_model(ModelConfig(d_model=16, d_ff=12))
+        model.run = run
+        models.append((run, model))
+    assert heads.default_run(models, None, decision_heads) == 1
+    assert asked == [*decision_heads.items()]
+    assert heads.default_run(models, 2, decision_heads) == 2
 
 
 def test_of_heads_that_cost_the_same_the_first_decides():

@@ -96,6 +96,16 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
         assert plane.points.shape == (40, geometry.AXES)
 
 
+def test_the_journey_takes_each_stream_where_its_column_is(config: ModelConfig):
+    model = random_model(config)
+    a, b = sums.long_sums(40, min(config.width, 3), torch.Generator().manual_seed(0))
+    for plane in geometry.journey(model, a, b):
+        name = f"blocks.{plane.layer}.{geometry.AFTER[plane.after]}"
+        everywhere = measure.activations(model, a, b, [name])[name]
+        _, share = geometry.principal_axes(everywhere[:, plane.position], [])
+        assert plane.share == pytest.approx(share, rel=1e-3)
+
+
 def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
     return geometry.Plane(
         0, "MLP", 0, points, (0.2,) * 6, torch.zeros(len(points), dtype=torch.int64), split
