@@ -17,6 +17,23 @@ DATA = ("runs/**/*", "llm/**/*", "results/**/*", "claims.yml")
 PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
 PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*", "playground/*.*")
 
+# The pages that take longest start first, in this order, so that no core waits for one at the end.
+LONGEST = (
+    "trained_groups",
+    "fig20_length_generalisation",
+    "tab04_dissection",
+    "tab03_three_layers",
+    "tab01_decision_head_and_final_mlp",
+    "fig25_finetuned",
+    "tab05_decoder",
+    "fig14_carry_axis",
+)
+
+
+def priority(name: str) -> int:
+    """Return the priority of a notebook's job: the higher, the earlier it starts."""
+    return len(LONGEST) - LONGEST.index(name) if name in LONGEST else 0
+
 
 def contents(folder: Path, patterns: Iterable[str]) -> str:
     """Return the digest of the files that match, by their names and contents.

@@ -81,6 +81,13 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     assert digest(root) != before
 
 
+def test_the_longest_pages_are_pages_and_start_before_all_others():
+    names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb")]
+    in_order = sorted(names, key=inputs.priority, reverse=True)
+    assert tuple(in_order[: len(inputs.LONGEST)]) == inputs.LONGEST
+    assert {inputs.priority(name) for name in in_order[len(inputs.LONGEST) :]} == {0}
+
+
 def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
     names = [
         path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
