@@ -5,6 +5,7 @@ import io
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from carry_paper.plots.style import style, svg
 # The prefix of the MIME type of an output that only other cells show.
 GLUED = "application/papermill.record/"
 PNG_COLOURS = 256
+POSITION = re.compile(r"pos(\d+)")  # as `Layout.position_names` has it
 PNG_DPI = 96
 
 
@@ -93,11 +95,30 @@ def _spaced(name: Any) -> Any:
     return name and name.replace("_", " ")
 
 
+def _position(label: Any, of_positions: bool) -> Any:
+    """Return the name of a position: `position 7` for `pos7`, or `7` below the word itself."""
+    match = POSITION.fullmatch(str(label))
+    if match is None:
+        return label
+    return match[1] if of_positions else f"position {match[1]}"
+
+
+def _name_positions(table: Styler) -> None:
+    """Name the positions on a table's axes as the book does."""
+    for axis, index in enumerate((table.index, table.columns)):
+        for level, name in enumerate(index.names):
+            labels = index.get_level_values(level)
+            if any(POSITION.fullmatch(str(label)) for label in labels):
+                named = partial(_position, of_positions=name == "position")
+                table.format_index(named, axis=axis, level=level)
+
+
 def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     """Return a table as HTML that can be scrolled, and as text."""
     if isinstance(table, pd.DataFrame):
         labelled = table.rename_axis(index=_spaced, columns=_spaced)
         table = labelled.style.format(precision=2, na_rep="–")
+    _name_positions(table)
     plain = table.to_string(delimiter=" | ")
     # The id is made from the contents, or it would differ in every run.
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])
