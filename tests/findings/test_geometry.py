@@ -185,7 +185,9 @@ def planted(
     stream[:, 8, 7] += strength * corner.imag
     stream[:, 8, 1] += wires.carry_in[:, 1]
     monkeypatch.setattr(
-        measure, "activations", lambda model, a, b, names: dict.fromkeys(names, stream)
+        measure,
+        "activations",
+        lambda model, a, b, names, read: dict.fromkeys(names, stream[:, read]),
     )
     fields, points, _ = pentagon.look_for_pentagon(model, a, b)
     return fields, points, wires.carry_in[:, 1]

@@ -410,15 +410,19 @@ def streaming(
     number = {id(model): run for run, model in enumerate(models)}
 
     def streams(
-        model: Transformer, a: Any, b: Any, names: Any, ablation: Ablation = INTACT
+        model: Transformer,
+        a: Any,
+        b: Any,
+        names: Any,
+        ablation: Ablation = INTACT,
+        read: Any = None,
     ) -> dict[str, torch.Tensor]:
         measurement = {}
         for name in names:
-            measurement[name] = torch.randn(
-                len(a), 10, 16, generator=torch.Generator().manual_seed(0)
-            )
+            stream = torch.randn(len(a), 10, 16, generator=torch.Generator().manual_seed(0))
             for position, values in plant(number[id(model)], name, ablation, a, b).items():
-                measurement[name][:, position, : values.shape[1]] += values
+                stream[:, position, : values.shape[1]] += values
+            measurement[name] = stream[:, list(model.config.positions_at(name, read))]
         return measurement
 
     monkeypatch.setattr(measure, "activations", streams)
