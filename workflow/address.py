@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from carry_core.files import ROOT, replacing_all
 
 URL = re.compile(r"https://github\.com/[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
+HOST = re.compile(r"https://([\w.-]+)/")
 EXPECTED = "expected an address such as https://github.com/OWNER/NAME, or none to take it out"
 NOT_GITHUB = (
     "is not on GitHub, and the buttons for Colab, Binder, editing and issues lead to GitHub alone"
@@ -125,9 +125,9 @@ def write(url: str | None, root: Path = ROOT) -> list[str]:
 
 def refusal(url: str) -> str:
     """Return why an address is refused."""
-    host = urlsplit(url).hostname if url.startswith("https://") else None
-    if host not in (None, "github.com"):
-        return f"{host} {NOT_GITHUB}; {EXPECTED}"
+    elsewhere = HOST.match(url)
+    if elsewhere and elsewhere[1] != "github.com":
+        return f"{elsewhere[1]} {NOT_GITHUB}; {EXPECTED}"
     return EXPECTED
 
 

@@ -86,7 +86,8 @@ def card(path: Path, outcome: str, counts: Mapping[str, str]) -> str:
         )
     lines = [f"<p>{escape(outcome)}</p>"]
     for source, words in counts.items():
-        lines.append(f'<p class="counts"><span>{SOURCES[source]}:</span> {pills(words)}</p>')
+        owner = f"<span>{SOURCES[source]}:</span>"
+        lines.append(f'<p class="counts">{owner} <span>{pills(words)}</span></p>')
     return (
         f'<li><a href="{path.stem}.html">{picture}<strong>{escape(name)}</strong>'
         f" {escape(title)}</a>{''.join(lines)}</li>"

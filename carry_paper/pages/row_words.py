@@ -76,14 +76,14 @@ def number(value: Any, claim: Claim) -> str:
     return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
 
 
-def _decimals(unit: float) -> int:
+def _decimals(unit: float | int) -> int:
     """Return the number of decimals of the last printed digit: 2 for 0.05, 0 for 10."""
     exponent = Decimal(str(unit)).normalize().as_tuple().exponent
     assert isinstance(exponent, int), "a unit is finite"
     return max(0, -exponent)
 
 
-def in_short(value: float, digits: int = 2) -> str:
+def in_short(value: float | int, digits: int = 2) -> str:
     """Return a distance, such as `±0.43` or the end of an interval, with two digits.
 
     A number of more digits keeps them: `104`, and not `1e+02`.

@@ -345,11 +345,11 @@ def lost_orders(side: tuple[pd.DataFrame, Sequence[float]]) -> dict[str, Any]:
             match at the end of each run without it.
     """
     order, exact = side
-    kept = as_ordered_as_others(order, order.decay == "without")
-    if isinstance(kept, str):
+    ordered = as_ordered_as_others(order, order.decay == "without")
+    if isinstance(ordered, str):
         return dict.fromkeys(("weaker", "weaker_of_all", "unlearned"), MISSING)
-    learned = pd.Series(exact, kept.index) >= ABLE_TO_ADD
-    return {"weaker": ~kept[learned], "weaker_of_all": ~kept, "unlearned": ~learned}
+    learned = pd.Series(exact, ordered.index) >= ABLE_TO_ADD
+    return {"weaker": ~ordered[learned], "weaker_of_all": ~ordered, "unlearned": ~learned}
 
 
 def carrying_ablations(cells: pd.DataFrame) -> dict[str, Any]:

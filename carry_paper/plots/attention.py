@@ -173,7 +173,7 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
         f"head {head}{' ★' if head == side['decision_head'] else ''}" for head in range(n_heads)
     ]
     name_grid(axes[:, None], [*heads, "class"], ())
-    label = "share of the right one"
+    label = "share of the next column"
     colour_bar(figure, list(axes[:-1]), ATTENTION, label, location="right")
 
 

@@ -33,8 +33,8 @@ def test_the_outcome_is_that_of_the_first_row_of_the_box(committed):
     notebook = gallery.notebook_of("fig03")
     assert gallery.in_box(notebook)[0] == "finding/staircase"
     (entry,) = [e for e in committed.entries if e.claim.id == "finding/staircase"]
-    shown = {source: "{} of {} models".format(*row.shown) for source, row in entry.rows.items()}
-    expected = f"{entry.claim.short}: the author’s {shown['author']}, ours {shown['ours']}"
+    models = {source: "{} of {} models".format(*row.shown) for source, row in entry.rows.items()}
+    expected = f"{entry.claim.short}: the author’s {models['author']}, ours {models['ours']}"
     assert gallery.outcome(committed, notebook) == expected
 
 

@@ -148,6 +148,8 @@ def test_lists_of_runs_are_on_hover():
         *("in ", "4 of our 6 runs", " and ", "1 of 6 runs", ", not 2 (0)"),
     ]
     assert [parts[i]["explanation"] for i in (1, 3)] == ["runs 0, 1, 3 and 4", "run 5"]
+    (many,) = [part for part in in_parts("9 of 10 runs (0–7 and 9).") if "explanation" in part]
+    assert many["explanation"] == "runs 0–7 and 9"
 
 
 def page_with(**attributes: Any) -> Page:
