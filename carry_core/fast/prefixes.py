@@ -306,17 +306,18 @@ class SharedPrefix:
         plain, query = self.blocks[l], self.model.queries(l, self.read)
         zeroed_parts = [self._zeroed(l, branch) for branch in branches]
         conditions = {parts.of_attention for parts in zeroed_parts if parts is not None}
-        stream, z = resid, None
+        stream = resid
+        z: Tensor | None = None
         if l == 0 and not before.changes:
             mids = self.first.mids(tokens, query, conditions)
-            if None in zeroed_parts:
-                z = self.first.z(tokens, query)
         else:
             stream, z = self._attention(l, resid, before)
             mids = plain.mids(stream[:, query], z, conditions)
         afters = []
         for branch, parts in zip(branches, zeroed_parts, strict=True):
             if parts is None:
+                if z is None:
+                    z = self.first.z(tokens, query)
                 mid = plain.block.mix(stream[:, query], z, branch.hook)
                 afters.append(plain.block.mlp(mid, branch.hook))
                 continue
