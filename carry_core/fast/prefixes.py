@@ -1,15 +1,17 @@
 """A model under many interventions at once: what they have in common is computed only once.
 
 Interventions share a pass up to the first activation that they change differently. Layer 0's
-attention comes from tables (`FirstLayer`). The logits equal those of `model.py` with one
-intervention at a time up to rounding, and take a third to a quarter of the time. All this reads the
-model's weights, and takes two interventions for one where `changes` says that they are alike. So
-`passes` shares only for plain models (`plain.is_plain`) in float32 or float64 and for interventions
-of the core's own kinds, and runs one pass per intervention for all others.
+attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips and
+MLPs changes a layer, it runs without hooks (`blocks.PlainBlock`), and these share its attention
+and what each head writes. The logits equal those of `model.py` with one intervention at a time up
+to rounding, and take a third to a quarter of the time. All this reads the model's weights, and
+takes two interventions for one where `changes` says that they are alike. So `passes` shares only
+for plain models (`plain.is_plain`) in float32 or float64 and for interventions of the core's own
+kinds, and runs one pass per intervention for all others.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,8 +19,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carry_core.fast.blocks import PlainBlock, Zeroed, zeroed_in
 from carry_core.fast.plain import is_plain, is_precise
 from carry_core.interventions import (
+    INTACT,
     Ablation,
     Combined,
     Intervention,
@@ -29,6 +33,7 @@ from carry_core.interventions import (
 from carry_core.model import (
     POINTS,
     Hook,
+    HookAt,
     Positions,
     Read,
     TensorHook,
@@ -56,7 +61,7 @@ def passes(
         interventions: The interventions, in the order of the result.
         read: The positions whose logits are wanted; all if None.
         watch: A hook that sees the model run without interventions, from `blocks.0.resid_mid` on,
-            and changes nothing.
+            and changes nothing. One that is a `HookAt` costs less, since it needs few points.
         source: The reference set, or the means, of mean ablations.
     """
     shares = is_plain(model) and is_precise(model) and all(map(is_own_kind, interventions))
@@ -89,7 +94,7 @@ def only_seen_by(watch: Hook) -> TensorHook:
         watch(name, x.clone())
         return x
 
-    return hook
+    return HookAt(watch.points, hook) if isinstance(watch, HookAt) else hook
 
 
 class SeparatePasses:
@@ -184,14 +189,26 @@ class FirstLayer:
             heads.append(pattern[:, :, head] @ F.embedding(row, self.value[head]))
         return torch.stack(heads, 2)
 
-    def mid(
-        self, tokens: Int[Tensor, "batch pos"], query: Positions
-    ) -> Float[Tensor, "batch query d_model"]:
-        """Return `resid_mid`."""
+    def mids(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        query: Positions,
+        conditions: Collection[Zeroed],
+    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
+        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
         row = (tokens + self.first_row).unsqueeze(1) + self.first_row_of_head  # (batch, head, key)
         written = F.embedding(row.flatten(1), self.written.flatten(0, 1))
-        resid = F.embedding(tokens[:, query], self.embedding) + self.bias
-        return torch.baddbmm(resid, self.pattern(tokens, query).flatten(2), written)
+        pattern = self.pattern(tokens, query)  # (batch, query, head, key)
+        embedded = F.embedding(tokens[:, query], self.embedding)
+        mids = {}
+        for zeroed in conditions:
+            stream = self.bias.expand_as(embedded) if zeroed.skip else embedded + self.bias
+            weight = pattern
+            if zeroed.heads:
+                weight = pattern.clone()
+                weight[:, :, [*zeroed.heads]] = 0
+            mids[zeroed] = torch.baddbmm(stream, weight.flatten(2), written)
+        return mids
 
 
 class Branch(NamedTuple):
@@ -200,12 +217,12 @@ class Branch(NamedTuple):
     Attributes:
         members: Their indices.
         hook: The hook that does it.
-        changes: True if it changes anything.
+        changes: The hook points that it changes.
     """
 
     members: list[int]
     hook: TensorHook
-    changes: bool
+    changes: dict[str, Hashable]
 
 
 AT_Z = POINTS.index("attn.z")
@@ -228,6 +245,7 @@ class SharedPrefix:
         source: Source | None = None,
     ) -> None:
         self.model, self.read, self.first = model, read, FirstLayer(model)
+        self.interventions = [*interventions]
         self.hooks = _hooks(model, interventions, read, source)
         self.changes: list[dict[str, Hashable]] = []
         for intervention in interventions:
@@ -236,7 +254,14 @@ class SharedPrefix:
         self.watcher = len(self.hooks)
         if watch is not None:
             self.watch = only_seen_by(watch)
+            self.interventions.append(INTACT)
             self.changes.append({})
+        self.blocks = []
+        for l, block in enumerate(model.blocks):
+            every_position = range(model.config.layout.length)
+            query = model.queries(l, read)
+            positions = every_position[query] if isinstance(query, slice) else query
+            self.blocks.append(PlainBlock(block, positions))
 
     @torch.inference_mode()
     def __call__(
@@ -260,33 +285,76 @@ class SharedPrefix:
 
         Up to that point, these members have changed the same activations in the same way.
         """
-        model, block, query = self.model, self.model.blocks[l], self.model.queries(l, self.read)
+        model = self.model
         is_last = l == model.config.layers - 1
         up_to_z = ["embed", *(f"blocks.{l}.{point}" for point in UP_TO_Z)]
         from_z_on = [*(f"blocks.{l}.{point}" for point in FROM_Z_ON), "logits"]
         for before in self._branches(members, up_to_z):
             branches = self._branches(before.members, from_z_on)
-            has_tables = l == 0 and not before.changes
-            stream = resid
-            if not has_tables:
-                stream = before.hook("embed", resid) if l == 0 else resid
-                stream = before.hook(f"blocks.{l}.resid_pre", stream)
-                z = block.attention(stream, before.hook, query)
-            elif any(branch.changes for branch in branches):
-                z = self.first.z(tokens, query)
-            for branch in branches:
-                if has_tables and not branch.changes:
-                    mid = branch.hook(f"blocks.{l}.resid_mid", self.first.mid(tokens, query))
-                else:
-                    mid = block.mix(stream[:, query], z, branch.hook)
-                if is_last and branch.members == [self.watcher]:
-                    continue  # the watcher's logits are not needed
-                after = block.mlp(mid, branch.hook)
+            afters = self._layer(l, tokens, resid, before, branches)
+            for branch, after in zip(branches, afters, strict=True):
                 if not is_last:
                     self._follow(l + 1, tokens, after, branch.members, logits)
-                    continue
-                unembedded = branch.hook("logits", model.unembed(model.norm(after)))
-                logits |= dict.fromkeys(branch.members, unembedded)
+                elif branch.members != [self.watcher]:  # the watcher's logits are not needed
+                    unembedded = branch.hook("logits", model.unembed(model.norm(after)))
+                    logits |= dict.fromkeys(branch.members, unembedded)
+
+    def _layer(
+        self, l: int, tokens: Tensor, resid: Tensor, before: Branch, branches: Sequence[Branch]
+    ) -> list[Tensor]:
+        """Return the stream after a layer in each branch, from the one that enters the layer."""
+        plain, query = self.blocks[l], self.model.queries(l, self.read)
+        zeroed_parts = [self._zeroed(l, branch) for branch in branches]
+        conditions = {parts.of_attention for parts in zeroed_parts if parts is not None}
+        stream = resid
+        z: Tensor | None = None
+        if l == 0 and not before.changes:
+            mids = self.first.mids(tokens, query, conditions)
+        else:
+            stream, z = self._attention(l, resid, before)
+            mids = plain.mids(stream[:, query], z, conditions)
+        afters = []
+        for branch, parts in zip(branches, zeroed_parts, strict=True):
+            if parts is None:
+                if z is None:
+                    z = self.first.z(tokens, query)
+                mid = plain.block.mix(stream[:, query], z, branch.hook)
+                afters.append(plain.block.mlp(mid, branch.hook))
+                continue
+            mid = mids[parts.of_attention]
+            if self.watcher in branch.members:
+                self.watch(f"blocks.{l}.resid_mid", mid)
+            afters.append(plain.after(mid, parts))
+        return afters
+
+    def _attention(
+        self, l: int, resid: Float[Tensor, "batch pos d_model"], before: Branch
+    ) -> tuple[Float[Tensor, "batch pos d_model"], Float[Tensor, "batch query head d_head"]]:
+        """Return the stream that enters a layer, as it is changed there, and `attn.z`."""
+        if not before.changes and not self._is_watched(l, before, UP_TO_Z):
+            return resid, self.blocks[l].z(resid)
+        stream = before.hook("embed", resid) if l == 0 else resid
+        stream = before.hook(f"blocks.{l}.resid_pre", stream)
+        query = self.model.queries(l, self.read)
+        return stream, self.model.blocks[l].attention(stream, before.hook, query)
+
+    def _zeroed(self, l: int, branch: Branch) -> Zeroed | None:
+        """Return the parts that a branch zeroes in a layer, or None if it needs its hook there."""
+        if self._is_watched(l, branch, set(FROM_Z_ON) - {"resid_mid"}):
+            return None
+        config = self.model.config
+        parts = zeroed_in(l, branch.changes, self.interventions[branch.members[0]], config)
+        if l == config.layers - 1 and branch.members == [self.watcher]:
+            return Zeroed(mlp=True)  # what the MLP adds is not needed
+        return parts
+
+    def _is_watched(self, l: int, branch: Branch, points: Collection[str]) -> bool:
+        """Return True if the watcher sees this branch at some of a layer's points."""
+        if self.watcher not in branch.members or self.watch is no_hook:
+            return False
+        if not isinstance(self.watch, HookAt):
+            return True
+        return not self.watch.points.isdisjoint(f"blocks.{l}.{point}" for point in points)
 
     def _branches(self, members: Sequence[int], names: Sequence[str]) -> list[Branch]:
         """Return the members grouped by what they change among the named activations."""
@@ -303,5 +371,5 @@ class SharedPrefix:
                 hook = self.hooks[branch_members[0]]
             elif self.watcher in branch_members:
                 hook = self.watch
-            branches.append(Branch(branch_members, hook, changes=bool(change)))
+            branches.append(Branch(branch_members, hook, changes=dict(change)))
         return branches

@@ -18,7 +18,7 @@ from carry_core.errors import BadInput
 from carry_core.fast.last_layer import Indices, LastLayer
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.model import Transformer
+from carry_core.model import HookAt, Transformer
 from carry_core.sums import Numbers
 
 DRAWN = 20_000  # sums per class in a sample of the paper's size
@@ -159,15 +159,15 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     answers_without_mlp: list[Tensor] = []
 
     def watch(name: str, x: Tensor) -> Tensor:
-        if name == resid_mid_name:
-            answers_without_mlp.append(last_layer.answers_without_mlp(x))
-            if need.dissect:
-                last_layer.append(x)
+        answers_without_mlp.append(last_layer.answers_without_mlp(x))
+        if need.dissect:
+            last_layer.append(x)
         return x
 
     final_mlp = measure.final_mlp(model)
     late, early = _late_and_early(model, need.ablations - {final_mlp})
-    predictions = measure.predict(model, a, b, late, watch=watch)
+    watch_one_point = HookAt(frozenset({resid_mid_name}), watch)
+    predictions = measure.predict(model, a, b, late, watch=watch_one_point)
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
     cells = {final_mlp: measure.score(torch.cat(answers_without_mlp), a, b)}
     for ablation, predicted in zip(late, predictions, strict=True):

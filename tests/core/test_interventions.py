@@ -7,9 +7,10 @@ import torch
 
 from carry_core import sums
 from carry_core.errors import BadInput
+from carry_core.fast.blocks import PlainBlock
 from carry_core.fast.prefixes import FirstLayer, SharedPrefix
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
-from carry_core.model import Block, ModelConfig, Transformer, cache_hook
+from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_paper.findings import heads
 from tests.conftest import drawn, tokens_of
 
@@ -134,11 +135,11 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
 
 
 def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
-    layers, mlp = [], Block.mlp
+    layers, after = [], PlainBlock.after
     monkeypatch.setattr(
-        Block,
-        "mlp",
-        lambda self, mid, hook: layers.append(int(self.prefix[-1])) or mlp(self, mid, hook),
+        PlainBlock,
+        "after",
+        lambda self, *args: layers.append(int(self.block.prefix[-1])) or after(self, *args),
     )
     model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
     SharedPrefix(model, [INTACT, *heads.LAYER_1_AND_A_LAST_HEAD])(tokens_of(model.config))
