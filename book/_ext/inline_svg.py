@@ -64,7 +64,7 @@ GROUP_OR_END = re.compile(r"(<g\b[^>]*>|</g>)")
 FONT = re.compile(r" ?font-family: 'DejaVu Sans', 'Verdana', sans-serif;?")
 STYLE = re.compile(r'(?<=\bstyle=")[^"]*')
 PATH = re.compile(r'(?<=\bd=")[^"]*')
-SHAPE = re.compile(r'(<(?:path|use)\b[^>]*?) style="([^"]*)"')
+STYLED = re.compile(r'(<(?:path|use|text)\b[^>]*?) style="([^"]*)"')
 NUMBER = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
 
 
@@ -126,7 +126,7 @@ def compact(svg: str, prefix: str) -> str:
     """Return SVGs that look the same, in fewer letters.
 
     Ids that nothing refers to go, and so do groups without attributes. Other ids become short.
-    Looks that several shapes have become classes.
+    Looks that several elements have become classes.
     """
     names = {name: f"{prefix}-{i}" for i, name in enumerate(dict.fromkeys(REFERENCE.findall(svg)))}
     svg = ID.sub(lambda name: names.get(name[0], ""), svg).replace(' id=""', "")
@@ -138,17 +138,21 @@ def compact(svg: str, prefix: str) -> str:
 
 
 def with_classes(svg: str, prefix: str) -> str:
-    """Return SVGs in which shapes that look alike have a class in place of their style."""
-    counts = Counter(look for _, look in SHAPE.findall(svg))
+    """Return SVGs in which shapes and texts that look alike have a class in place of their style.
+
+    The rules outweigh those for texts in `_static/page.css`, as a style does.
+    """
+    counts = Counter(look for _, look in STYLED.findall(svg))
     looks = [look for look, count in counts.items() if look and count > 1]
-    classes = {look: f"{prefix}-look{i}" for i, look in enumerate(looks)}
-    rules = "".join(f".{name}{{{look}}}" for look, name in classes.items())
+    short = prefix.replace("figure", "f")
+    classes = {look: f"{short}-{i}" for i, look in enumerate(looks)}
+    rules = "".join(f".figure-svg .{name}{{{look}}}" for look, name in classes.items())
 
-    def with_class(shape: re.Match[str]) -> str:
-        name = classes.get(shape[2])
-        return f'{shape[1]} class="{name}"' if name else shape[0]
+    def with_class(element: re.Match[str]) -> str:
+        name = classes.get(element[2])
+        return f'{element[1]} class="{name}"' if name else element[0]
 
-    svg = SHAPE.sub(with_class, svg)
+    svg = STYLED.sub(with_class, svg)
     first = svg.index(">") + 1
     return f"{svg[:first]}<style>{rules}</style>{svg[first:]}" if rules else svg
 

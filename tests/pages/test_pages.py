@@ -153,7 +153,7 @@ def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
     assert len(html) < 0.6 * len(original)
     assert "<g>" not in html
     assert html.count("<g ") == html.count("</g>")
-    looks = dict(re.findall(r"\.(f-look\d+)\{([^}]*)\}", html))
+    looks = dict(re.findall(r"\.(f-\d+)\{([^}]*)\}", html))
 
     def shapes(svg):
         found = []
@@ -172,6 +172,14 @@ def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
     assert [look for _, look in own_shapes] == [look for _, look in original_shapes]
     for (places, _), (originals, _) in zip(own_shapes, original_shapes, strict=True):
         assert places == pytest.approx(originals, abs=0.01)
+
+
+def test_a_finding_that_no_run_can_tell_has_no_count():
+    rows = [row for row in results.by_id("ours").values() if row.shown and not row.shown[1]]
+    assert rows
+    text = box.verdict_box(row.id for row in rows).text
+    assert "0 of 0" not in text
+    assert text.count("ours: none can tell can't tell") == len(rows)
 
 
 def test_lists_of_runs_are_on_hover():
