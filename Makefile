@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -123,6 +123,10 @@ rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fi
 	@mkdir -p _build
 	@$(SNAKEMAKE) rerun --config task=rerun $(ASKED); failed=$$?; \
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
+
+# A page takes seconds for each group, since few sums are enough.
+reruns: $(READY) ## run a page of each kind with each shipped group, check what its sentences say, and list them in _build/reruns: WHAT="tab01 fig04" GROUPS="…" some; half an hour
+	@$(PY) workflow/reruns.py what="$(WHAT)" groups="$(GROUPS)"
 
 # This comes before the set-up, so that nothing is installed for a cluster that does not exist.
 cluster:

@@ -9,6 +9,7 @@ else the page's.
 """
 
 import re
+from collections import Counter
 from html import escape, unescape
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,15 @@ SIDE = re.compile(
 GROUP = re.compile(r"<(/?)g\b[^>]*>")
 SIZE = re.compile(r' width="[^"]*" height="[^"]*" viewBox="0 0 ([\d.]+) ([\d.]+)"')
 IDS = re.compile(r'(\bid="|href="#|url\(#)')
+ID = re.compile(r'(?<=\bid=")[^"]*|(?<=href="#)[^"]*|(?<=url\(#)[^)]*')
+REFERENCE = re.compile(r'(?:href="#|url\(#)([^")]*)')
+GROUP_OR_END = re.compile(r"(<g\b[^>]*>|</g>)")
+# Of texts: `_static/page.css` has it for all of them.
+FONT = re.compile(r" ?font-family: 'DejaVu Sans', 'Verdana', sans-serif;?")
+STYLE = re.compile(r'(?<=\bstyle=")[^"]*')
+PATH = re.compile(r'(?<=\bd=")[^"]*')
+STYLED = re.compile(r'(<(?:path|use|text)\b[^>]*?) style="([^"]*)"')
+NUMBER = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
 
 
 def with_attributes(found: re.Match[str]) -> str:
@@ -112,6 +122,62 @@ def sides_of(svg: str) -> list[str]:
     return sides
 
 
+def compact(svg: str, prefix: str) -> str:
+    """Return SVGs that look the same, in fewer letters.
+
+    Ids that nothing refers to go, and so do groups without attributes. Other ids become short.
+    Looks that several elements have become classes.
+    """
+    names = {name: f"{prefix}-{i}" for i, name in enumerate(dict.fromkeys(REFERENCE.findall(svg)))}
+    svg = ID.sub(lambda name: names.get(name[0], ""), svg).replace(' id=""', "")
+    svg = without_bare_groups(svg)
+    svg = STYLE.sub(lambda look: FONT.sub("", look[0]).replace("; ", ";").replace(": ", ":"), svg)
+    svg = with_classes(svg, prefix)
+    svg = PATH.sub(lambda path: re.sub(r" ?([A-Za-z]) ?", r"\1", path[0]), svg)
+    return NUMBER.sub(lambda numbers: re.sub(r"(\.\d*?)0+(?!\d)", shorter, numbers[0]), svg)
+
+
+def with_classes(svg: str, prefix: str) -> str:
+    """Return SVGs in which shapes and texts that look alike have a class in place of their style.
+
+    The rules outweigh those for texts in `_static/page.css`, as a style does.
+    """
+    counts = Counter(look for _, look in STYLED.findall(svg))
+    looks = [look for look, count in counts.items() if look and count > 1]
+    short = prefix.replace("figure", "f")
+    classes = {look: f"{short}-{i}" for i, look in enumerate(looks)}
+    rules = "".join(f".figure-svg .{name}{{{look}}}" for look, name in classes.items())
+
+    def with_class(element: re.Match[str]) -> str:
+        name = classes.get(element[2])
+        return f'{element[1]} class="{name}"' if name else element[0]
+
+    svg = STYLED.sub(with_class, svg)
+    first = svg.index(">") + 1
+    return f"{svg[:first]}<style>{rules}</style>{svg[first:]}" if rules else svg
+
+
+def shorter(decimals: re.Match[str]) -> str:
+    """Return the decimals of a number without zeros at their end."""
+    return "" if decimals[1] == "." else decimals[1]
+
+
+def without_bare_groups(svg: str) -> str:
+    """Return an SVG without the tags of groups that have no attributes."""
+    parts = []
+    bare = []  # of the groups that are open
+    for part in GROUP_OR_END.split(svg):
+        if part == "</g>":
+            if bare.pop():
+                continue
+        elif part.startswith("<g"):
+            bare.append(part == "<g>")
+            if bare[-1]:
+                continue
+        parts.append(part)
+    return "".join(parts)
+
+
 def inlined(svg: str, prefix: str, alt: str) -> str:
     """An SVG file as an element of a page.
 
@@ -140,10 +206,10 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     role = f'role="img" aria-label="{escape(alt)}"'
     sides = sides_of(svg)
     if len(sides) == 1:
-        svg = svg.replace("<svg ", f"<svg {role} ", 1)
+        svg = compact(svg.replace("<svg ", f"<svg {role} ", 1), prefix)
         return f'<span class="figure-svg" tabindex="0">{svg}</span>'
     look = f'class="figure-svg sides" style="--sides: {len(sides)}"'
-    return f'<span {look} tabindex="0" {role}>{"".join(sides)}</span>'
+    return f'<span {look} tabindex="0" {role}>{compact("".join(sides), prefix)}</span>'
 
 
 def inline(app: Sphinx, doctree: nodes.document, docname: str) -> None:

@@ -10,6 +10,7 @@ The argument is what the page's papermill command gets: parameters of the notebo
 block of code, so it has a button that copies it.
 """
 
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -18,8 +19,12 @@ from sphinx.util.docutils import SphinxDirective
 
 
 def command(notebook: str, parameters: str) -> str:
-    """Return the command that runs a notebook again, from the root of the repository."""
-    copy = notebook.partition("_")[0]
+    """Return the command that runs a notebook again, from the root of the repository.
+
+    The copy of a numbered page has its number as a name, such as `fig03`.
+    """
+    number = re.match(r"(?:fig|tab)\d\d(?=_)", notebook)
+    copy = number[0] if number else notebook
     return f".venv/bin/papermill notebooks/{notebook}.ipynb _build/{copy}.ipynb {parameters}"
 
 

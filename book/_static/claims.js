@@ -5,6 +5,7 @@
 const FILTERS = ["verdict", "source", "section", "page", "q"];
 const KEYS = [...FILTERS, "sort", "order"];
 const ORDERS = ["ascending", "descending"];
+const MANY = 60; // rows that a phone shows at once
 
 /** Text from the address between quotation marks, cut short. */
 const quote = (text) => `“${text.length > 60 ? `${text.slice(0, 60)}…` : text}”`;
@@ -89,6 +90,8 @@ function start(root) {
   };
   const phone = window.matchMedia("(max-width: 900px)");
   const unfolded = new Set(); // groups that are open on a phone
+  const more = document.createElement("button"); // for the rest of a long list in another order than the ledger's
+  let whole = false; // whether a phone shows such a list to its end
   let state = {};
   let ignored = []; // lines about the address
 
@@ -96,14 +99,21 @@ function start(root) {
     const { sort = "order", order } = state;
     const natural = sort === "order" && order !== "descending";
     const found = rows.filter((row) => matches(row, state));
-    const folds = phone.matches && natural && !FILTERS.some((key) => state[key]);
-    for (const row of rows) row.element.hidden = !found.includes(row) || (folds && !unfolded.has(row.home));
-    for (const row of [...rows].sort((a, b) => compare(a, b, sort, order === "descending")))
-      (natural ? row.home : sorted).append(row.element);
+    const long = phone.matches && found.length > MANY;
+    const folds = long && natural;
+    found.sort((a, b) => compare(a, b, sort, order === "descending"));
+    const shown = folds ? found.filter((row) => unfolded.has(row.home)) : found;
+    const first = new Set(long && !natural && !whole ? shown.slice(0, MANY) : shown);
+    for (const row of rows) row.element.hidden = !first.has(row);
+    for (const row of natural ? rows : found) (natural ? row.home : sorted).append(row.element);
+    more.hidden = first.size === shown.length;
+    more.textContent = `All ${found.length} rows`;
     for (const group of groups) {
       const home = group.parentNode;
-      group.hidden = !natural || !found.some((row) => row.home === home);
+      const n = found.filter((row) => row.home === home).length;
+      group.hidden = !natural || !n;
       const fold = group.querySelector("button");
+      fold.textContent = n === 1 ? "1 row" : `${n} rows`;
       fold.hidden = !folds;
       fold.setAttribute("aria-expanded", unfolded.has(home));
     }
@@ -122,6 +132,7 @@ function start(root) {
   function change(next, lines = []) {
     state = next;
     ignored = lines;
+    whole = false;
     show();
   }
 
@@ -148,16 +159,20 @@ function start(root) {
 
   for (const group of groups) {
     const home = group.parentNode;
-    const n = rows.filter((row) => row.home === home).length;
     const fold = document.createElement("button");
     fold.type = "button";
-    fold.textContent = n === 1 ? "1 row" : `${n} rows`;
     fold.addEventListener("click", () => {
       if (!unfolded.delete(home)) unfolded.add(home);
       show();
     });
     group.firstElementChild.append(fold);
   }
+  more.type = "button";
+  more.addEventListener("click", () => {
+    whole = true;
+    show();
+  });
+  table.after(more);
   phone.addEventListener("change", show);
   for (const head of heads) {
     const button = document.createElement("button");

@@ -137,7 +137,7 @@ class Line:
             value = f"{len(rows)} cells"
         elif row.shown:
             n_showing, n = row.shown
-            value = f"{n_showing} of {n}"
+            value = f"{n_showing} of {n}" if n else "none can tell"
             beside = percents(row.interval[0]) if row.interval is not None and n > 1 else ""
         else:
             value = row_words.number(row.value, self.claims[0])

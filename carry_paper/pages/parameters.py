@@ -43,6 +43,13 @@ def was_injected() -> bool:
     return any(cell.startswith(INJECTED) for cell in executed_cells())
 
 
+def injected() -> str:
+    """Return the parameters that papermill was given, as it wrote them; "" if it was given none."""
+    cells = [cell for cell in executed_cells() if cell.startswith(INJECTED)]
+    statements = ast.parse(cells[0]).body if cells else []
+    return ", ".join(ast.unparse(statement) for statement in statements)
+
+
 def executed_cells() -> Sequence[str]:
     """Return the code of each cell that ran in this kernel; empty outside of a kernel."""
     from IPython import get_ipython

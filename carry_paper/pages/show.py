@@ -17,7 +17,7 @@ from PIL import Image
 
 from carry_paper.pages.data_files import CSV, csv_of, is_wanted
 from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.parameters import was_injected
+from carry_paper.pages.parameters import injected, was_injected
 from carry_paper.plots.style import style, svg
 
 # The prefix of the MIME type of an output that only other cells show.
@@ -51,7 +51,7 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(item, Figure):
         if was_injected():
-            alt = f"With this page's own parameters: {alt}"
+            alt = alt_with_parameters(alt, injected())
         data: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
             data["image/svg+xml"] = svg(item, alt)
@@ -64,6 +64,16 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
     if csv:
         data[CSV] = csv
     display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+
+
+def alt_with_parameters(alt: str, parameters: str) -> str:
+    """Return the text of a figure that was drawn with other parameters than the book's.
+
+    It says what is drawn in the book, and leaves out what can be seen there: the rest of the text,
+    after its first sentence or colon.
+    """
+    subject = re.split(r"[.:;] ", alt)[0].rstrip(".")
+    return f"Drawn with {parameters}. In the book this figure is: {subject}."
 
 
 def glue(values: Mapping[str, int | float | str | np.generic]) -> None:

@@ -29,6 +29,8 @@ VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figu
 ABLE_TO_ADD = 0.5  # exact match at the end from which digits can be in order, on that of Figure 9
 MOST_IN_A_ROW = 6  # numbers of runs in a row that are listed one by one; more become a range
 
+Epochs = Sequence[float] | np.ndarray | pd.Series  # of runs; NaN for a run that never got there
+
 # ---- weights and learning curves
 
 
@@ -297,6 +299,54 @@ def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:
         "drop_from": worst["best"],
         "drop_to": worst["at the end"],
     }
+
+
+def first_reached(epochs: Epochs) -> str:
+    """Return when runs first do something, such as `between epoch 5 and epoch 9`.
+
+    `epochs` has NaN for a run that never does, and is of some run that does.
+    """
+    reached = pd.Series(epochs, dtype=float)
+    first, last = reached.min(), reached.max()
+    n_never = int(reached.isna().sum())
+    never = f", and never in {n_never} of {len(reached)} runs" if n_never else ""
+    if first == last:
+        return f"at epoch {first:.0f}{never}"
+    return f"between epoch {first:.0f} and epoch {last:.0f}{never}"
+
+
+def exact_match_at_the_end(ends: pd.DataFrame | None, source: str) -> str:
+    """Return a sentence on the exact match of runs at the end of their training (Fig. 11).
+
+    Args:
+        ends: The exact match `at the end`, and the epoch of `0.999 from epoch`, of each run; None
+            if it was not recorded.
+        source: Whose runs they are, `ours` or `author`.
+    """
+    if ends is None:
+        return "The exact match was not recorded."
+    perfect = of_runs(ends["at the end"] >= dynamics.PERFECT, OWNERS[source])
+    sentence = f"At the end the exact match on test sums is 1.000, to three places, in {perfect}"
+    epochs = ends["0.999 from epoch"]
+    if epochs.isna().all():
+        return f"{sentence}, and no run reaches 0.999."
+    return f"{sentence}, and 0.999 is first reached {first_reached(epochs)}."
+
+
+def staircases_in_training(epochs: Epochs, source: str) -> str:
+    """Return a sentence on when layer 0 has its staircase in training (Fig. 11).
+
+    Args:
+        epochs: The epoch at which each run has it; NaN if it never has. Empty if the attention was
+            not recorded.
+        source: Whose runs they are, `ours` or `author`.
+    """
+    if not len(epochs):
+        return "The attention was not recorded."
+    whose = f"In {OWNERS[source]} runs, whose attention was recorded,"
+    if pd.isna(epochs).all():
+        return f"{whose} layer 0 never has a staircase for every digit."
+    return f"{whose} the staircases of layer 0 form {first_reached(epochs)}."
 
 
 def strong_decay(transitions: pd.DataFrame) -> dict[str, Any]:

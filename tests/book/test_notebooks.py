@@ -161,19 +161,6 @@ def test_papermill_stops_with_the_line_too(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
-    """Its code as papermill would run it, in this process; the few sums keep it short."""
-    displayed: list[Any] = []
-    monkeypatch.setattr(IPython.display, "display", lambda *data, **_: displayed.extend(data))
-    (path,) = (path for path in NOTEBOOKS if path.stem.startswith("fig03"))
-    values = parameters(path) | {"group": "n2_s0.1_w0.2", "run": 5, "n_examples": 40}
-    for cell in code(path)[1:]:
-        exec(cell.source, values)
-    assert displayed
-    assert values["maps"]["run"] == 5
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("stem", ["fig03_attention_per_task", "fig11_learning_dynamics"])
 def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
     stem: str, monkeypatch, tmp_path

@@ -22,7 +22,7 @@ from carry_paper.pages import box, words
 from carry_paper.pages.html import Html
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.page import Page, PageWithoutRuns
-from carry_paper.pages.show import GLUED, show
+from carry_paper.pages.show import GLUED, alt_with_parameters, show
 from carry_paper.plots.sides import AUTHORS, OURS
 from tests.helpers.trainings import save_random
 
@@ -415,6 +415,33 @@ def test_a_training_that_finds_the_same_parts_is_told_from_one_that_does_not():
     assert words.same_parts(inside(*[False] * 6))["verdict"].endswith("finds the same parts")
     single = words.same_parts(inside(*[True] * 6).loc[["paper"]])
     assert single["verdict"] == "This group has one training only"
+
+
+def test_what_never_happens_in_training_is_said_in_words():
+    """Of runs of one layer, and of curves without exact match or attention, too."""
+    ends = pd.DataFrame({"at the end": [0.9996, 0.2, 1.0], "0.999 from epoch": [40, np.nan, 90]})
+    assert words.exact_match_at_the_end(ends, "ours") == (
+        "At the end the exact match on test sums is 1.000, to three places, in 2 of our 3 runs"
+        " (0 and 2), and 0.999 is first reached between epoch 40 and epoch 90, and never in 1 of 3"
+        " runs."
+    )
+    low = ends.assign(**{"at the end": 0.5, "0.999 from epoch": np.nan})
+    assert words.exact_match_at_the_end(low, "ours").endswith(", and no run reaches 0.999.")
+    assert words.exact_match_at_the_end(None, "ours") == "The exact match was not recorded."
+    assert words.staircases_in_training(np.array([7.0, 7.0]), "author") == (
+        "In the author’s runs, whose attention was recorded, the staircases of layer 0 form at"
+        " epoch 7."
+    )
+    assert "layer 0 never has" in words.staircases_in_training([np.nan, np.nan], "ours")
+    assert words.staircases_in_training([], "ours") == "The attention was not recorded."
+
+
+def test_the_text_of_a_figure_with_other_parameters_leaves_out_what_the_book_s_shows():
+    text = "Maps of one run, heads as `1:0`: in the first layer digits meet. More of it."
+    assert alt_with_parameters(text, "group = 'n1_s0.3_w0.2'") == (
+        "Drawn with group = 'n1_s0.3_w0.2'. In the book this figure is: Maps of one run, heads as"
+        " `1:0`."
+    )
 
 
 def test_the_norm_at_the_end_is_the_last_that_was_measured():

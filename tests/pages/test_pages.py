@@ -141,6 +141,47 @@ def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text
     assert f"var(--figure-ink, {style.INK.lower()})" in html
 
 
+def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
+    """The same shapes at the same places in the same looks, and no tags or ids to no purpose."""
+    inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
+    figure = plt.figure()
+    ax = figure.subplots()
+    for bar in ax.bar(range(20), np.arange(20) / 20, color=style.CORRECT):
+        bar.set(gid="value a bar")
+    original = style.svg(figure, "Bars.")
+    html = inlined(original, "f", "Bars.")
+    assert len(html) < 0.6 * len(original)
+    assert "<g>" not in html
+    assert html.count("<g ") == html.count("</g>")
+    looks = dict(re.findall(r"\.(f-\d+)\{([^}]*)\}", html))
+
+    def shapes(svg):
+        found = []
+        for shape in re.findall(r"<(?:path|use)\b[^>]*>", svg):
+            d = re.search(r'\bd="([^"]*)"', shape)
+            look = re.search(r'style="([^"]*)"', shape)
+            name = re.search(r'class="([^"]*)"', shape)
+            text = look[1] if look else looks[name[1]] if name else ""
+            text = re.sub(r"var\(--[\w-]+,\s*(.*?)\)", r"\1", text)
+            places = [float(x) for x in re.findall(r"-?[\d.]+", d[1] if d else "")]
+            found.append((places, re.sub(r"\s", "", text)))
+        return found
+
+    own_shapes, original_shapes = shapes(html), shapes(original)
+    assert len(own_shapes) > 20
+    assert [look for _, look in own_shapes] == [look for _, look in original_shapes]
+    for (places, _), (originals, _) in zip(own_shapes, original_shapes, strict=True):
+        assert places == pytest.approx(originals, abs=0.01)
+
+
+def test_a_finding_that_no_run_can_tell_has_no_count():
+    rows = [row for row in results.by_id("ours").values() if row.shown and not row.shown[1]]
+    assert rows
+    text = box.verdict_box(row.id for row in rows).text
+    assert "0 of 0" not in text
+    assert text.count("ours: none can tell can't tell") == len(rows)
+
+
 def test_lists_of_runs_are_on_hover():
     in_parts = runpy.run_path(str(ROOT / "book" / "_ext" / "run_lists.py"))["in_parts"]
     parts = in_parts("in 4 of our 6 runs (0, 1, 3 and 4) and 1 of 6 runs (5), not 2 (0)")
