@@ -144,7 +144,7 @@ def multiplies_bf16(device: str) -> bool:
     """Return True if bf16 is known to be faster than fp32 on the device."""
     if device == "cpu":
         return bool(fused.bf16_instructions())
-    return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) -> None:

@@ -34,6 +34,7 @@ def train_small(started, folder, precision="fp32", max_bytes=None):
     """Train two runs in a process to be killed, with a checkpoint a batch, files of `max_bytes`."""
     if max_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+    torch.set_num_threads(1)  # as the tests' own process has it
     loop.SAVE_EVERY = 0.0
     d_model = 128 if precision == "fused" else 16  # it knows the paper's only
     config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
