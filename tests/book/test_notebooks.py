@@ -15,7 +15,7 @@ import IPython.display
 import nbformat
 import pytest
 
-from carry_core import groups
+from carry_core import groups, measure
 from carry_core.errors import BadInput
 from carry_paper.ledger import claims
 from carry_paper.pages.page import Page
@@ -165,6 +165,8 @@ def test_a_page_is_made_again_with_another_group_and_run(monkeypatch):
     """Its code as papermill would run it, in this process; the few sums keep it short."""
     displayed: list[Any] = []
     monkeypatch.setattr(IPython.display, "display", lambda *data, **_: displayed.extend(data))
+    monkeypatch.setattr(measure, "DECISION_SUMS", 500)
+    monkeypatch.setattr(measure, "DECISION_PAIRS", 25)
     (path,) = (path for path in NOTEBOOKS if path.stem.startswith("fig03"))
     values = parameters(path) | {"group": "n2_s0.1_w0.2", "run": 5, "n_examples": 40}
     for cell in code(path)[1:]:
