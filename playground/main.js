@@ -247,7 +247,7 @@ const CarryRuns = (() => {
   /** What to do next, or why nothing changed. */
   function invitation() {
     const isIntact = !state.do.length && !Object.keys(state.line).length;
-    if (isIntact) return " Now take out a part, or move a carry.";
+    if (isIntact) return " Now switch off a part, or move a carry.";
     const isCorrect = CarryViews.spoken(pass).endsWith("correct.");
     return isCorrect ? " This sum does not need what is changed." : "";
   }

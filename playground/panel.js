@@ -66,7 +66,7 @@ const CarryPanel = (() => {
     const ends = [answer, tokens].flatMap(({ row, note }, i) => {
       return [place(row, i ? nRows : 1, 1), place(note, i ? nRows : 1, 2)];
     });
-    const label = "Parts of the model; a pressed button is a part that is taken out; arrow keys move";
+    const label = "Parts of the model; a pressed button is a part that is off; arrow keys move";
     const group = { class: "pg-net", role: "group", "aria-label": label };
     const element = make("div", group, ...groups, ...skips, ...ends);
 

@@ -11,11 +11,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from carry_core.files import ROOT, replacing_all
 
 URL = re.compile(r"https://github\.com/[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 EXPECTED = "expected an address such as https://github.com/OWNER/NAME, or none to take it out"
+NOT_GITHUB = (
+    "is not on GitHub, and the buttons for Colab, Binder, editing and issues lead to GitHub alone"
+)
 
 
 class Place(NamedTuple):
@@ -119,12 +123,20 @@ def write(url: str | None, root: Path = ROOT) -> list[str]:
     return [path.relative_to(root).as_posix() for path in stale]
 
 
+def refusal(url: str) -> str:
+    """Return why an address is refused."""
+    host = urlsplit(url).hostname if url.startswith("https://") else None
+    if host not in (None, "github.com"):
+        return f"{host} {NOT_GITHUB}; {EXPECTED}"
+    return EXPECTED
+
+
 def main(words: Sequence[str]) -> int:
     """Write the address that is given; return 2 if it is none."""
     given = words[0] if words else ""
     url = given.removesuffix("/").removesuffix(".git")
     if given != "none" and not URL.fullmatch(url):
-        print(f"URL={given}: {EXPECTED}.", file=sys.stderr)
+        print(f"URL={given}: {refusal(url)}.", file=sys.stderr)
         return 2
     changed = write(None if given == "none" else url)
     print("\n".join(changed) or "Nothing changed.")

@@ -1,12 +1,14 @@
 """A directive, `gallery`: a card for each figure and table, with a thumbnail and what was found.
 
-The words are those that the page's notebook glued; a thumbnail is made from the first figure of the
+That is a page's first claim, and how many of its rows got which verdict from each source. The words
+are those that the page's notebook glued; a thumbnail is made from the first figure of the
 executed notebook, small enough to be part of the page.
 """
 
 import base64
 import io
 import re
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -23,7 +25,10 @@ from carry_paper.pages.standalone import glued
 SIZE = (240, 150)  # px
 LARGEST = 6 * 1024  # bytes
 QUALITIES = (70, 55, 40, 25, 10)  # of WebP, of which the first that is small enough is taken
-OUTCOME = "_outcome"  # the end of the name under which a page's outcome is glued
+OUTCOME = "_outcome"  # the end of the name under which a page's first claim is glued
+# The names of those whose results are glued as `fig03_author` and `fig03_ours`.
+SOURCES = {"author": "Author’s", "ours": "Ours"}
+VERDICTS = {sign: verdict for verdict, sign in SIGNS.items()}
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -49,8 +54,24 @@ def first_figure(notebook: NotebookNode) -> bytes | None:
     return base64.b64decode(min(figures)[2]) if figures else None
 
 
-def card(path: Path, outcome: str, verdict: str) -> str:
-    """Return the HTML of a page's card."""
+def pills(counts: str) -> str:
+    """Return the HTML of counts of verdicts, such as `✓ 2 reproduced, ≠ 1 differs`."""
+    spans = []
+    for words in counts.split(", "):
+        verdict = VERDICTS.get(words.partition(" ")[0]) if " " in words else None
+        if verdict is not None:
+            spans.append(f'<span class="verdict {slug(verdict)}">{escape(words)}</span>')
+    return " ".join(spans) or escape(counts)
+
+
+def card(path: Path, outcome: str, counts: Mapping[str, str]) -> str:
+    """Return the HTML of a page's card.
+
+    Args:
+        path: The executed notebook.
+        outcome: Its first claim, with the result.
+        counts: How many of its rows got which verdict, by source.
+    """
     notebook = nbformat.read(path, 4)
     heading = HEADING.search(notebook.cells[0].source)
     name, _, title = (heading[1] if heading else path.stem).partition(": ")
@@ -63,12 +84,12 @@ def card(path: Path, outcome: str, verdict: str) -> str:
             f'<img src="{source}" alt="Thumbnail of {escape(name)}" width="{width}"'
             f' height="{height}" loading="lazy">'
         )
-    word = ""
-    if verdict in SIGNS:
-        word = f'<span class="verdict {slug(verdict)}">{SIGNS[verdict]} {escape(verdict)}</span>'
+    lines = [f"<p>{escape(outcome)}</p>"]
+    for source, words in counts.items():
+        lines.append(f'<p class="counts"><span>{SOURCES[source]}:</span> {pills(words)}</p>')
     return (
         f'<li><a href="{path.stem}.html">{picture}<strong>{escape(name)}</strong>'
-        f" {escape(title)}</a><p>{escape(outcome)} {word}</p></li>"
+        f" {escape(title)}</a>{''.join(lines)}</li>"
     )
 
 
@@ -84,7 +105,11 @@ class Gallery(SphinxDirective):
             if name.endswith(OUTCOME):
                 page = name.removesuffix(OUTCOME)
                 (path,) = folder.glob(f"{page}_*.ipynb")
-                cards.append(card(path, outcome, values[f"{page}_verdict"]))
+                counts = {}
+                for source in SOURCES:
+                    if f"{page}_{source}" in values:
+                        counts[source] = values[f"{page}_{source}"]
+                cards.append(card(path, outcome, counts))
         html = f'<ul class="gallery">{"".join(cards)}</ul>'
         return [nodes.raw("", html, format="html")]
 

@@ -10,7 +10,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 RUNS_LISTED = re.compile(
-    r"(?P<count>\d+ of (?:our |the author’s )?\d+ runs) \((?P<runs>\d[\d, and]*)\)"
+    r"(?P<count>\d+ of (?:our |the author’s )?\d+ runs) \((?P<runs>\d[\d–, and]*)\)"
 )
 
 

@@ -1,5 +1,6 @@
 """The ledger as tables on a terminal: one for each section, worst rows first."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import click
 import pandas as pd
 
-from carry_core import groups
 from carry_paper.ledger import claims
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import VERDICTS, runs_show
+
+RUN = re.compile(r"\brun(?=s?\b)")
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -75,12 +77,15 @@ def shown_in_words(row: Row) -> str:
     finding is about groups, it is groups that show it.
     """
     n_showing, n = row.shown or (0, 0)
-    words = runs_show(n_showing, n)
-    if row.keys and all(key in groups.GROUPS for key in row.keys):
-        words = words.replace("run", "group", 1)
+    words = of_groups(row, runs_show(n_showing, n))
     if row.interval is None or n == 1:
         return words
     return f"{words} ({percents(row.interval[0])})"
+
+
+def of_groups(row: Row, words: str) -> str:
+    """Return words on the runs of a row; on groups, if it is groups that show it."""
+    return RUN.sub("group", words) if row.counts_groups else words
 
 
 def percents(ends: Sequence[float]) -> str:

@@ -110,6 +110,11 @@ class Row:
         return self.fields.get("run", [])
 
     @property
+    def counts_groups(self) -> bool:
+        """Return True if it is groups that show a finding, not runs."""
+        return bool(self.keys) and all(key in groups.GROUPS for key in self.keys)
+
+    @property
     def trainings(self) -> list[str]:
         """Return how runs were trained that were not trained as the paper's were."""
         trainings = set[str]()
@@ -181,7 +186,7 @@ def field_text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, list):
-        return " ".join(field_text(entry) for entry in value)
+        return " ".join(field_text(entry) for entry in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -16,7 +16,7 @@ from carry_core import carries, groups
 from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, results
 from carry_paper.ledger.claims import BEYOND, CAUSES, CLASSES, Claim, chosen, claims
-from carry_paper.ledger.report import counted, percents
+from carry_paper.ledger.report import counted, of_groups, percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, TO_EXPLAIN
 from carry_paper.pages import row_words, strips
@@ -165,13 +165,13 @@ class Line:
             if table is not None:
                 on_rows.append(table.words)
             if undecided:
-                on_rows.append(f"{row_words.what_settles(undecided)}.")
+                on_rows.append(of_groups(row, f"{row_words.what_settles(undecided)}."))
         return Pill(
             id=NOT_IN_AN_ID.sub("-", f"verdict-{source}-{row.id}-{row.verdict}"),
             verdict=row.verdict,
             words=words,
             row=row,
-            meaning=of_finding if row.paper is None else of_number,
+            meaning=of_groups(row, of_finding if row.paper is None else of_number),
             on_rows=[sentence for sentence in on_rows if sentence],
         )
 

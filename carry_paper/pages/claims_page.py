@@ -29,7 +29,7 @@ from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, runs_show
 from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.row_words import MEANINGS, at_bars, number
+from carry_paper.pages.row_words import MEANINGS, at_bars, in_short, number
 from carry_paper.pages.strips import Lane
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
@@ -359,7 +359,7 @@ def by_run(row: Row) -> str:
             label += f" {', '.join(row.keys)}"
         lists[label] = [text(value) for value in row.runs]
     for name, values in row.measured.items():
-        lists[name.replace("_", " ")] = [results.field_text(value) for value in values]
+        lists[name.replace("_", " ")] = [_measured(value) for value in values]
     sentences = []
     for name, texts in lists.items():
         is_same = len(texts) > 1 and len({*texts}) == 1
@@ -367,6 +367,13 @@ def by_run(row: Row) -> str:
         sentences.append(f"{name}: {listed}")
     line = "; ".join(sentences)
     return f"{line[:1].upper()}{line[1:]}." if line else ""
+
+
+def _measured(value: Any) -> str:
+    """Return an entry of a field in words, with its numbers written as those of runs are."""
+    if isinstance(value, list):
+        return " ".join(_measured(part) for part in value) or "none"
+    return text(value) if isinstance(value, float) else results.field_text(value)
 
 
 def lanes(entry: Entry) -> list[Lane]:
@@ -378,6 +385,7 @@ TEMPLATES = environment()
 TEMPLATES.filters |= {
     "by": lambda entries, name: results.gathered(entries, attrgetter(name)).items(),
     "minus": minus_signs,
+    "distance": in_short,
     "number": text,
     "query": urlencode,
     "share_a_rule": share_a_rule,

@@ -26,10 +26,21 @@ def lead(entry: Entry) -> str:
 
 
 def models(entry: Entry) -> str:
-    """Return the number of models of all sources that show a finding: `12 of 12 models`."""
+    """Return the models of all sources that show a finding: `all 12 models`, `4 of 12 models`."""
     counts = [row.shown for row in entry.rows.values() if row.shown and row.verdict != NOT_RUN]
     n_showing = sum(n for n, _ in counts)
     n_models = sum(n for _, n in counts)
+    return of_models(n_showing, n_models)
+
+
+def of_models(n_showing: int, n_models: int) -> str:
+    """Return how many of some models show something, such that it fits after *in*."""
+    if n_models == 0:
+        return "no model yet"
+    if n_showing == n_models:
+        return {1: "the only model", 2: "both models"}.get(n_models, f"all {n_models} models")
+    if n_showing == 0:
+        return {1: "no model", 2: "neither model"}.get(n_models, f"none of {n_models} models")
     return f"{n_showing} of {n_models} models"
 
 

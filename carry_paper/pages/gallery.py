@@ -1,4 +1,4 @@
-"""The gallery of figures and tables: what each page found first, in one line and one word.
+"""The gallery of figures and tables: each page's first claim, and how many rows got which verdict.
 
 A page's first claim is the first row of its verdict box. The box's rows are read from the notebook
 itself, so that the gallery and the page cannot tell apart.
@@ -7,32 +7,19 @@ itself, so that the gallery and the page cannot tell apart.
 import ast
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import nbformat
 
 from carry_core.files import ROOT
 from carry_paper.ledger.claims import chosen, claims
 from carry_paper.ledger.verdicts import NOT_RUN
-from carry_paper.pages.claims_page import JUDGED_KINDS, KINDS, Entry, Outcomes
-from carry_paper.pages.front_page import LEADS, models
+from carry_paper.pages.claims_page import JUDGED_KINDS, KINDS, Entry, Outcomes, in_words
 from carry_paper.pages.row_words import number
 
 NOTEBOOKS = ROOT / "notebooks"
 NOTHING = "–"
 NO_MODEL = "no model can say"
-
-
-class Outcome(NamedTuple):
-    """What a page found first.
-
-    Attributes:
-        words: The claim and its result.
-        verdict: The weaker of the verdicts on the author's weights and on ours.
-    """
-
-    words: str
-    verdict: str
+WHOSE = {"author": "the author’s", "ours": "ours"}
 
 
 def notebook_of(name: str) -> Path:
@@ -56,44 +43,41 @@ def rows(name: str) -> list[str]:
     return [name] if name in claims() else [claim.id for claim in chosen(name)]
 
 
-def outcome(outcomes: Outcomes, notebook: Path) -> Outcome:
-    """Return what a page found first."""
+def outcome(outcomes: Outcomes, notebook: Path) -> str:
+    """Return a page's first claim, and its result from each source."""
     names = in_box(notebook)
     if not names:
-        return Outcome(NOTHING, "")
+        return NOTHING
     entries = [entry for entry in outcomes.entries if entry.claim.id in rows(names[0])]
-    first = entries[0]
-    claim = first.claim
-    title = claim.short or claim.words
+    claim = entries[0].claim
+    results = [f"{WHOSE[source]} {_result(entries, source)}" for source in outcomes.sources]
+    if len(entries) == 1 and claim.paper is not None:
+        results.insert(0, f"the paper {number(claim.paper, claim)}")
+    return f"{claim.short or claim.words}: {', '.join(results)}"
+
+
+def _result(entries: list[Entry], source: str) -> str:
+    """Return what a source says of a claim: its number, or how many models or cells agree."""
     if len(entries) > 1:
-        return Outcome(f"{title}: {_cells(outcomes, entries)}", _weaker(entries))
-    if claim.paper is None:
-        can_say = any(row.shown and row.shown[1] for row in first.rows.values())
-        return Outcome(f"{title}: {models(first) if can_say else NO_MODEL}", _weaker(entries))
-    values = [f"{number(claim.paper, claim)} in the paper"]
-    for source, row in first.rows.items():
-        whose = "the author’s" if source == "author" else "ours"
-        if row.verdict != NOT_RUN:
-            values.append(f"{number(row.value, claim)} {whose}")
-    return Outcome(f"{title}: {', '.join(values)}", _weaker(entries))
+        verdicts = [entry.verdict(source) for entry in entries if not entry.weightless]
+        judged = [verdict for verdict in verdicts if verdict != NOT_RUN]
+        if not judged:
+            return NOT_RUN
+        n_cells = _counted(len(verdicts), "cell")
+        return f"{judged.count('reproduced')} of {n_cells} reproduced"
+    (entry,) = entries
+    row = entry.rows[source]
+    if row.verdict == NOT_RUN:
+        return NOT_RUN
+    if row.shown is None:
+        return number(row.value, entry.claim)
+    n_showing, n_models = row.shown
+    return f"{n_showing} of {_counted(n_models, 'model')}" if n_models else NO_MODEL
 
 
-def _cells(outcomes: Outcomes, entries: list[Entry]) -> str:
-    """Return how many cells of a table are reproduced."""
-    informative = [entry for entry in entries if not entry.weightless] or entries
-    parts = []
-    for source in outcomes.sources:
-        n_reproduced = sum(entry.verdict(source) == "reproduced" for entry in informative)
-        whose = "the author’s weights" if source == "author" else "ours"
-        parts.append(f"{n_reproduced} from {whose}")
-    return f"of {len(informative)} cells, {' and '.join(parts)} are reproduced"
-
-
-def _weaker(entries: list[Entry]) -> str:
-    """Return the weakest verdict of some rows; that they were not run counts where none was."""
-    verdicts = {row.verdict for entry in entries for row in entry.rows.values()}
-    judged = [verdict for verdict in LEADS if verdict in verdicts]
-    return judged[-1] if judged else sorted(verdicts)[0]
+def _counted(n: int, noun: str) -> str:
+    """Return a number of things in words."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def counts(outcomes: Outcomes, source: str, notebook: Path) -> Counter[str]:
@@ -112,7 +96,14 @@ def counts(outcomes: Outcomes, source: str, notebook: Path) -> Counter[str]:
     return Counter()
 
 
-def words(outcomes: Outcomes, name: str) -> dict[str, Any]:
-    """Return what a page found first as values to glue: `fig03_outcome` and `fig03_verdict`."""
-    found_first = outcome(outcomes, notebook_of(name))
-    return {f"{name}_outcome": found_first.words, f"{name}_verdict": found_first.verdict or NOTHING}
+def words(outcomes: Outcomes, name: str) -> dict[str, str]:
+    """Return what a page found as values to glue, such as `fig03_outcome`.
+
+    That is its first claim, and for each source how many rows got which verdict: `fig03_ours`.
+    """
+    notebook = notebook_of(name)
+    values = {f"{name}_outcome": outcome(outcomes, notebook)}
+    for source in outcomes.sources:
+        of_page = counts(outcomes, source, notebook)
+        values[f"{name}_{source}"] = in_words(of_page, signs=True) or NOTHING
+    return values

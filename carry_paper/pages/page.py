@@ -26,6 +26,7 @@ from carry_core.errors import BadInput, check_whole
 from carry_core.runs import FIRST, LAST, History, Runs, at_path, find, is_path, load
 from carry_paper import author
 from carry_paper.findings.interchange_maps import MapsOfRuns
+from carry_paper.ledger import results
 from carry_paper.pages import author_side, box, parameters, words
 from carry_paper.pages.show import glue, show
 from carry_paper.plots.sides import Layout, subfigures
@@ -207,7 +208,7 @@ class Page(PageWithoutRuns):
         """Raise `BadInput` unless the page's run is one of these."""
         if self.run is not None and self.run not in numbers:
             place = self.path or f"{self.group} from {self.source}"
-            listed = ", ".join(map(str, numbers))
+            listed = ", ".join(words.in_ranges(numbers))
             expected = f"expected one of {listed}" if listed else "there are no runs of it"
             raise BadInput(f"No run {self.run} of {place}: {expected}.")
 
@@ -272,6 +273,20 @@ class Page(PageWithoutRuns):
         for recipe in groups.RECIPES if self.source == "ours" else [None]:
             numbers.update(find(self.group, self.source, recipe=recipe, runs=range(LAST + 1)))
         return sorted(numbers)
+
+    def counted(self, name: str, source: str) -> dict[str, bool] | None:
+        """Return the runs that the ledger counts in a row, which it measures on all sums.
+
+        It is None if the row is not of the page's group alone, or other weights are here.
+
+        Args:
+            name: The id of the row, a count of runs.
+            source: `ours` or `author`.
+        """
+        row = results.of_these_weights(source, name)
+        if self.path is not None or row.groups != [self.group] or not row.runs:
+            return None
+        return {run: bool(value) for run, value in zip(row.keys, row.runs, strict=True)}
 
     def has(self, group: str) -> bool:
         """Return False if the page is about the author's release, and this lacks the group."""

@@ -1,18 +1,26 @@
-"""Words for rows of the ledger: values, verdicts with their meaning, and what would settle them."""
+"""Words for rows of the ledger: values, verdicts with their meaning, and what would settle them.
+
+A number is written in one of three ways: what is compared with a printed number has that one's
+decimals (`number`), what was measured beside it has three (`ledger.report.text`), and a distance or
+the end of an interval has two digits (`in_short`).
+"""
 
 import re
 from collections.abc import Iterable, Sequence
-from math import log10
+from decimal import Decimal
+from math import floor, log10
 from statistics import median
 from typing import Any
 
 from carry_core import groups
+from carry_paper.ledger import report
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.report import percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NO_VERDICT, NOT_RUN
 from carry_paper.pages.minus import minus_signs
 
+SMALLEST_IN_DECIMALS = 1e-4  # a smaller number has an exponent
 ACCURACY_RANGE = 1.0  # that of a quantity in claims.yml, unless it names another
 NEVER = "never"  # how `settles` begins where nothing settles a row
 OUR_RUNS = re.compile(r"with (\d+) of our runs")
@@ -54,7 +62,7 @@ MEANINGS = {
 
 
 def number(value: Any, claim: Claim) -> str:
-    """Return a value with as many decimals as the paper's number; a dash for None.
+    """Return a value with as many decimals as the paper's number has; a dash for None.
 
     Heads are `layer:head`.
     """
@@ -63,14 +71,30 @@ def number(value: Any, claim: Claim) -> str:
         return (":" if heads else ", ").join(number(x, claim) for x in value)
     if value is None:
         return "–"
-    places = max(0, round(-log10(claim.unit)))
+    places = _decimals(claim.unit)
     rounded = round(value, places) + 0.0  # no -0.00
     return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
 
 
-def in_short(value: float) -> str:
-    """Return a number with two digits, such as `±0.43` needs."""
-    return minus_signs(f"{value:.2g}")
+def _decimals(unit: float) -> int:
+    """Return the number of decimals of the last printed digit: 2 for 0.05, 0 for 10."""
+    exponent = Decimal(str(unit)).normalize().as_tuple().exponent
+    assert isinstance(exponent, int), "a unit is finite"
+    return max(0, -exponent)
+
+
+def in_short(value: float, digits: int = 2) -> str:
+    """Return a distance, such as `±0.43` or the end of an interval, with two digits.
+
+    A number of more digits keeps them: `104`, and not `1e+02`.
+    """
+    if abs(value) < SMALLEST_IN_DECIMALS:
+        return minus_signs(f"{value:.{digits}g}")
+    places = max(0, digits - 1 - floor(log10(abs(value))))
+    written = f"{value:,.{places}f}"
+    if places:
+        written = written.rstrip("0").rstrip(".")
+    return minus_signs(written)
 
 
 def half_widths(rows: Sequence[Row]) -> str:
@@ -85,8 +109,8 @@ def half_widths(rows: Sequence[Row]) -> str:
     width = median(widths)
     is_accuracy = all(claims()[row.id].range == ACCURACY_RANGE for row in rows)
     if is_accuracy and width > ACCURACY_RANGE:
-        return f" · ±{ACCURACY_RANGE:.2g} or more"
-    return f" · ±{width:.2g}"
+        return f" · ±{in_short(ACCURACY_RANGE)} or more"
+    return f" · ±{in_short(width)}"
 
 
 def what_settles(rows: Sequence[Row]) -> str:
@@ -153,7 +177,8 @@ def rule_here(rows: Sequence[Row], source: str) -> str:
     if len(rows) == 1 and source == "ours" and row.interval is not None:
         low, high = row.interval[0]
         if row.paper is None:
-            sentences.append(f"95% interval of the share of runs: {percents((low, high))}.")
+            share = report.of_groups(row, "share of runs")
+            sentences.append(f"95% interval of the {share}: {percents((low, high))}.")
         else:
             ends = f"{in_short(low)} to {in_short(high)}"
             sentences.append(f"95% interval of the difference: {ends}.")
@@ -168,7 +193,9 @@ def difference(row: Row) -> str:
         ]
         if not without:
             return ""
-        return "in no run" if len(without) == len(row.keys) else f"not in {of_groups(without)}"
+        if len(without) == len(row.keys):
+            return report.of_groups(row, "in no run")
+        return f"not in {report.of_groups(row, of_groups(without))}"
     if row.value is None or isinstance(row.value, list):
         return ""
     claim = claims()[row.id]

@@ -5,6 +5,8 @@ import io
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,11 @@ from carry_paper.plots.style import style, svg
 # The prefix of the MIME type of an output that only other cells show.
 GLUED = "application/papermill.record/"
 PNG_COLOURS = 256
+THEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
+ROW = re.compile(r" *<tr>.*?</tr>\n?", re.DOTALL)
+CELL = re.compile(r"<th.*?</th>", re.DOTALL)
+BLANK = re.compile(r'class="blank[^>]*>&nbsp;</th>')
+POSITION = re.compile(r"pos(\d+)")  # as `Layout.position_names` has it
 PNG_DPI = 96
 
 
@@ -93,15 +100,55 @@ def _spaced(name: Any) -> Any:
     return name and name.replace("_", " ")
 
 
+def _position(label: Any, of_positions: bool) -> Any:
+    """Return the name of a position: `position 7` for `pos7`, or `7` below the word itself."""
+    match = POSITION.fullmatch(str(label))
+    if match is None:
+        return label
+    return match[1] if of_positions else f"position {match[1]}"
+
+
+def _name_positions(table: Styler) -> None:
+    """Name the positions on a table's axes as the book does."""
+    for axis, index in enumerate((table.index, table.columns)):
+        for level, name in enumerate(index.names):
+            labels = index.get_level_values(level)
+            if any(POSITION.fullmatch(str(label)) for label in labels):
+                named = partial(_position, of_positions=name == "position")
+                table.format_index(named, axis=axis, level=level)
+
+
+def _in_one_row(html: str) -> str:
+    """Return a table's HTML with the names of its index beside those of its columns.
+
+    Pandas puts them in a row of their own. They stay there if the columns have a name, too.
+    """
+    head = THEAD.search(html)
+    rows = ROW.findall(head[0]) if head is not None else []
+    if len(rows) < 2:
+        return html
+    labels, names = rows[-2:]
+    cells = CELL.findall(names)
+    index_names = [cell for cell in cells if "index_name" in cell]
+    blanks = list(takewhile(BLANK.search, CELL.findall(labels)))
+    if len(blanks) != len(index_names) or not all(map(BLANK.search, cells[len(blanks) :])):
+        return html
+    merged = labels
+    for blank, name in zip(blanks, index_names, strict=True):
+        merged = merged.replace(blank, name, 1)
+    return html.replace(names, "", 1).replace(labels, merged, 1)
+
+
 def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     """Return a table as HTML that can be scrolled, and as text."""
     if isinstance(table, pd.DataFrame):
         labelled = table.rename_axis(index=_spaced, columns=_spaced)
         table = labelled.style.format(precision=2, na_rep="–")
+    _name_positions(table)
     plain = table.to_string(delimiter=" | ")
     # The id is made from the contents, or it would differ in every run.
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])
-    html = styler.set_table_attributes('class="dataframe"').to_html()
+    html = _in_one_row(styler.set_table_attributes('class="dataframe"').to_html())
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
     html = re.sub(r">-(?=0\.0*<)", ">", html)  # no -0.00
     return {

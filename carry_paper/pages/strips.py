@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from carry_paper.ledger.claims import Claim, claims
-from carry_paper.ledger.report import text
+from carry_paper.ledger.report import of_groups, text
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import runs_show
 from carry_paper.pages.minus import minus_signs
@@ -27,6 +27,7 @@ MOST_APART = 12
 PITCH = 12  # of the dots of a finding, or less, so that all have room
 RADIUS = 2.5  # of a dot, or less in a finding of many runs
 
+NARROW = 3  # a scale of fewer tolerances is widened: two of them are the band
 WHOSE = {"author": "author’s", "ours": "ours"}
 
 LIMITS = (0.25, 0.5, 1.0)  # of a table's scale, of which the narrowest that fits is taken
@@ -101,7 +102,7 @@ class Scale(NamedTuple):
         """Both ends in words; None if they are 0 and 1, which need not be said."""
         if (self.low, self.high) == (0, 1):
             return None
-        return minus_signs(f"{self.low:.3g}"), minus_signs(f"{self.high:.3g}")
+        return in_short(self.low, 3), in_short(self.high, 3)
 
 
 def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[Lane]:
@@ -162,7 +163,7 @@ def _of_finding(source: str, row: Row) -> Lane | None:
         x = round(LEFT + pitch * i, 1)
         marks.append(Mark(x, HEIGHT / 2, f"{_named(key)} {words}{value}", look))
     n_showing, n_able = row.shown or (0, 0)
-    label = runs_show(n_showing, n_able)
+    label = of_groups(row, runs_show(n_showing, n_able))
     failing = difference(row)
     if failing and n_able > 1:
         label += f", {failing}"
@@ -280,7 +281,11 @@ def _scale(claim: Claim, rows: Sequence[Row]) -> Scale | None:
         values += [value - tolerance, value + tolerance]
     low = min(values)
     high = max(values)
-    return Scale(low, high) if high > low else Scale(low - 1, high + 1)
+    if high == low:
+        return Scale(low - 1, high + 1)
+    if high - low < NARROW * tolerance:  # else the band would be as wide as the scale
+        return Scale(low - tolerance, high + tolerance)
+    return Scale(low, high)
 
 
 def _range_in_words(row: Row) -> str:

@@ -26,6 +26,8 @@ from carry_paper.plots.sides import AUTHORS, Arrays
 
 MISSING = "–"  # stands for a number that a page does not have
 VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figure 8
+ABLE_TO_ADD = 0.5  # exact match at the end from which digits can be in order, on that of Figure 9
+MOST_IN_A_ROW = 6  # numbers of runs in a row that are listed one by one; more become a range
 
 # ---- weights and learning curves
 
@@ -74,7 +76,7 @@ def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
 
 def measured_anew(numbers: Sequence[int]) -> str:
     """Return a sentence on the runs whose swaps a page measured: no stored ones are theirs."""
-    names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(map(str, numbers))}"
+    names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(in_ranges(numbers))}"
     return (
         f" The swaps of {names} were measured for this page, on {PAIRS_OF_OTHERS:,} pairs of sums:"
         " the stored swaps are of other weights."
@@ -126,14 +128,33 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series, whose: str = "") -> str:
         return _all_of(n_runs, whose)
     runs_of_owner = f"{whose} {n_runs} runs" if whose else f"{n_runs} runs"
     if not showing and n_runs == 1:
-        return f"none of {whose} runs (there is one)" if whose else "no run"
+        return f"none of {whose} runs (there is only one)" if whose else "no run"
     if not showing and n_runs == 2 and whose:
         return f"neither of {whose} runs"
     if not showing:
         return f"none of {runs_of_owner}"
-    *earlier, last = showing
+    *earlier, last = in_ranges(showing)
     listed = f"{', '.join(earlier)} and {last}" if earlier else last
     return f"{len(showing)} of {runs_of_owner} ({listed})"
+
+
+def in_ranges(names: Sequence[Any]) -> list[str]:
+    """Return the numbers of runs in order, with ranges such as `6–63`, and other names as given."""
+    listed: list[str] = []
+    row: list[int] = []
+    for name in [*names, None]:
+        is_number = name is not None and str(name).isdecimal()
+        if is_number and row and int(name) == row[-1] + 1:
+            row.append(int(name))
+            continue
+        if len(row) > MOST_IN_A_ROW:
+            listed.append(f"{row[0]}–{row[-1]}")
+        else:
+            listed += map(str, row)
+        row = [int(name)] if is_number else []
+        if name is not None and not is_number:
+            listed.append(str(name))
+    return listed
 
 
 def _all_of(n_runs: int, whose: str) -> str:
@@ -311,6 +332,24 @@ def as_ordered_as_others(order: pd.DataFrame, own: "pd.Series[bool]") -> Any:
     if not len(others):
         return MISSING
     return order[own].set_index("run")["mean"] >= others.min()
+
+
+def lost_orders(side: tuple[pd.DataFrame, Sequence[float]]) -> dict[str, Any]:
+    """Return the runs without decay whose digits are less in order than with it (Fig. 9).
+
+    `weaker` has those that end able to add alone: the others, `unlearned`, have no order to lose,
+    and only the ledger's `weaker_of_all` counts them.
+
+    Args:
+        side: The `mean` order of the digits of each `run`, with and without `decay`; and the exact
+            match at the end of each run without it.
+    """
+    order, exact = side
+    kept = as_ordered_as_others(order, order.decay == "without")
+    if isinstance(kept, str):
+        return dict.fromkeys(("weaker", "weaker_of_all", "unlearned"), MISSING)
+    learned = pd.Series(exact, kept.index) >= ABLE_TO_ADD
+    return {"weaker": ~kept[learned], "weaker_of_all": ~kept, "unlearned": ~learned}
 
 
 def carrying_ablations(cells: pd.DataFrame) -> dict[str, Any]:
@@ -503,6 +542,7 @@ def attention_words(side: tuple[pd.DataFrame, Arrays]) -> dict[str, Any]:
         "weakest": ", ".join(f"{x:.2f}" for x in staircases["digits"]),
         "ahead": ", ".join(f"{x:.2f}" for x in by_run["ahead"]),
         "head": f"{last_layer}:{head}",
+        "decides": f"{last_layer}:{int(classes['decision_head'])}",
         "carry": f"{to_right[head][carry_in].mean():.2f}",
         "rest": f"{to_right[head][~carry_in].mean():.2f}",
     }

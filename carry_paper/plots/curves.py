@@ -1,12 +1,14 @@
 """Learning curves (Fig. 2, 8 to 12), and language models from layer to layer (Fig. 6, App. G)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -15,7 +17,16 @@ from carry_core.sums import Layout
 from carry_paper.findings import dynamics
 from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, TEST, TRAIN, WIDTH, style
+from carry_paper.plots.style import (
+    CLASS_COLOURS,
+    FAINT,
+    INK,
+    TEST,
+    TRAIN,
+    WIDTH,
+    position_label,
+    style,
+)
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
@@ -65,8 +76,31 @@ def nearest_rows(tested: NDArray[Any], epochs: NDArray[Any]) -> NDArray[Any]:
     return np.unique(np.searchsorted(tested, epochs.round()))
 
 
-def draw_curves(figure: SubFigure, curves: Arrays) -> None:
-    """Draw loss, exact match and squared norm of each run, and their mean, bold (Fig. 8 to 12)."""
+def draw_alike(sides: Mapping[str, Arrays]) -> Callable[[SubFigure, Arrays], None]:
+    """Return `draw_curves` with the same scales on each side."""
+    limits = {}
+    for title, panel in PANELS.items():
+        values = [curves[name] for curves in sides.values() for name in panel if name in curves]
+        if title != "exact match" and values:
+            low = min(float(np.nanmin(rows)) for rows in values)
+            high = max(float(np.nanmax(rows)) for rows in values)
+            limits[title] = (0.9 * low, 1.1 * high) if title == "loss" else (0.0, 1.03 * high)
+    return partial(draw_curves, limits=limits)
+
+
+def curve_legend() -> list[Line2D]:
+    """Return the entries of the legend of `draw_curves`, which goes below the figure."""
+    labels = PANELS["loss"].values()
+    return [Line2D([], [], color=colour, linewidth=1.6, label=label) for colour, label in labels]
+
+
+def draw_curves(
+    figure: SubFigure, curves: Arrays, limits: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Draw loss, exact match and squared norm of each run, and their mean, bold (Fig. 8 to 12).
+
+    `limits` has the ends of the scales of some panels, by their titles.
+    """
     for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
         for name, (colour, label) in panel.items():
             if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
@@ -75,9 +109,10 @@ def draw_curves(figure: SubFigure, curves: Arrays) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         if title == "loss":
             plain_log(ax)
-            ax.legend(handlelength=1.2)
         else:
             ax.set_ylim(0, 1.03 if title == "exact match" else None)
+        if limits is not None and title in limits:
+            ax.set_ylim(limits[title])
 
 
 def transition_arrays(
@@ -118,7 +153,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
     for name, curve, dash in zip(
         layout.position_names, curves["test_accuracy"].T, ("-", "--", ":"), strict=True
     ):
-        label = name.replace("pos", "pos. ")
+        label = position_label(name)
         axes["correct digits"].plot(epoch, curve, linestyle=dash, label=label)
     axes["squared norm"].plot(epoch, curves["weight_norm"], color=INK)
     axes["squared norm"].set(ylim=(0, None), xlabel="epoch")
@@ -152,7 +187,7 @@ def draw_one_run(figure: SubFigure, curves: Arrays, position_names: Sequence[str
     of_run = [int(curves["of_run"])]
     names = position_names[: curves["digits"].shape[1]]
     for name, curve, dash in zip(names, curves["digits"].T, ("-", "--", ":", "-."), strict=False):
-        digits.plot(epoch, curve, dash, color=TEST, label=name.replace("pos", "pos. "))
+        digits.plot(epoch, curve, dash, color=TEST, label=position_label(name))
     draw_runs(loss, epoch, curves["test_loss"][of_run], TEST)
     draw_runs(norm, epoch, curves["weight_norm"][of_run], INK)
     titles = {"accuracy of each digit": digits, "test loss": loss, "squared norm": norm}

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from carry_core import carries
 from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import CORRECT, FAINT, INK, TEST, TOO_LARGE, TOO_SMALL, TRAIN
+from carry_paper.plots.style import (
+    CORRECT,
+    FAINT,
+    INK,
+    TEST,
+    TOO_LARGE,
+    TOO_SMALL,
+    TRAIN,
+    position_label,
+)
 
 FIT = "#C77700"
 DASHES: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
@@ -157,6 +166,6 @@ def draw_classes(
             if carry_in[j, k]:
                 axes[k, j].spines[:].set(visible=True, linewidth=2, color=INK)
     for ax, name in zip(axes[:, 0], layout.position_names[-n_digits:], strict=True):
-        ax.set_ylabel(name.replace("pos", "pos. "), rotation=0, ha="right", va="center")
+        ax.set_ylabel(position_label(name), rotation=0, ha="right", va="center")
     axes[0, 0].set(ylim=(-0.05, 1.05), yticks=[0, 0.5, 1])
     figure.supxlabel("epoch", fontsize=8.5)

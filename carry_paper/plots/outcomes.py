@@ -23,6 +23,7 @@ from carry_paper.plots.style import (
     WRONG,
     colour_bar,
     name_grid,
+    position_label,
     style,
     write_numbers,
 )
@@ -40,6 +41,7 @@ WORDS = {
     WRONG: "otherwise wrong",
 }
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
+MOST_NUMBERED = 4  # columns of panels below which the numbers of all runs have room
 VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
 SHORT_NAMES = {AUTHORS: "author’s", OURS: "ours"}
 RUN_OF = {AUTHORS: "author’s run", OURS: "our run"}
@@ -107,7 +109,8 @@ def cell_bars(
     titled = {}
     for side, cells in sides.items():
         table = labelled(cells, part, labels)
-        titled[side] = table.assign(column=table[part] + "\n" + table.position)
+        positions = table.position.map(position_label)
+        titled[side] = table.assign(column=table[part] + "\n" + positions)
     return _outcome_bars(titled, "carry_class", "column", 0.7, {})
 
 
@@ -135,7 +138,8 @@ def _outcome_bars(
             ax.axhline(y, **PAPER, clip_on=False)
         has_carry_in = _has_carry_in(row, rows[i], panel)
         colours = (CORRECT, TOO_SMALL if has_carry_in else TOO_LARGE, WRONG)
-        bars_of_runs = _bars(ax, panel, runs, colours, with_names=i == len(rows) - 1)
+        ticks = {"with_names": i == len(rows) - 1, "has_room": len(columns) <= MOST_NUMBERED}
+        bars_of_runs = _bars(ax, panel, runs, colours, **ticks)
         for run, bars in bars_of_runs.get(OURS, {}).items():
             for bar in bars:
                 bar.set_url(links.get((columns[j], run)))
@@ -234,6 +238,7 @@ def _bars(
     colours: Sequence[str],
     *,
     with_names: bool,
+    has_room: bool,
 ) -> dict[str, dict[str, list[Rectangle]]]:
     """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
 
@@ -245,6 +250,7 @@ def _bars(
         runs: The numbers of all runs of each side.
         colours: The colours of correct digits, of those off by one, and of the others.
         with_names: True if the sides are named below the panel.
+        has_room: True if each run's number has room below its bar.
     """
     below: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
     gap = pd.DataFrame(index=[""])
@@ -278,4 +284,18 @@ def _bars(
             bar.remove()
     ax.set(xlim=(-0.6, start - 1.4), ylim=(0, 1), yticks=[0, 0.5, 1], xlabel="")
     ax.tick_params(which="both", length=0, pad=2)
+    ax.set_xticks(*_named_bars([str(run) for run in bars.index], has_room))
     return drawn
+
+
+def _named_bars(runs: Sequence[str], has_room: bool) -> tuple[list[int], list[str]]:
+    """Return the places and names of the bars that are named: all, or each side's first and last.
+
+    A run without a name (``) is the gap between two sides.
+    """
+    places = []
+    for i, run in enumerate(runs):
+        is_at_an_end = i in (0, len(runs) - 1) or not runs[i - 1] or not runs[i + 1]
+        if run and (has_room or is_at_an_end):
+            places.append(i)
+    return places, [runs[i] for i in places]

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from carry_core import carries
 from carry_paper.findings.geometry import Plane
 from carry_paper.plots.sides import Arrays, subfigures
-from carry_paper.plots.style import DIGIT_COLOURS, INK, class_colours, name_grid
+from carry_paper.plots.style import (
+    DIGIT_COLOURS,
+    INK,
+    class_colours,
+    name_grid,
+    position_label,
+)
 
 # The id of text on points, to which the built page gives an outline in the ground's colour.
 NUMERAL = "numeral"
@@ -169,7 +175,7 @@ def draw_neurons(figure: SubFigure, side: Arrays) -> None:
         ax.spines[:].set_visible(True)
         if carry_in[j, i]:
             ax.spines[:].set(linewidth=2, color=INK)
-    positions = [name.replace("pos", "pos. ") for name in side["positions"]]
+    positions = [position_label(name) for name in side["positions"]]
     name_grid(axes, positions, side["classes"], ("normal", "bold"))
     shares = [f"axis {i} of the weights: {share:.0%}" for i, share in enumerate(side["share"], 1)]
     figure.supxlabel(" · ".join(shares), fontsize=7.5)

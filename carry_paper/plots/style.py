@@ -161,6 +161,11 @@ def colour_bar(
     return panel
 
 
+def position_label(name: str) -> str:
+    """Return the short name of an answer position in a figure: `pos. 7` for `pos7`."""
+    return re.sub(r"^pos(?=\d)", "pos. ", name)
+
+
 def write_numbers(ax: Axes) -> None:
     """Let seaborn's numbers on a map's cells keep their contrast when the theme is dark."""
     for text in ax.texts:

@@ -75,11 +75,18 @@ def test_without_an_address_nothing_leads_to_one():
 
 @pytest.mark.parametrize(
     "url",
-    ["", "github.com/a/b", "http://github.com/a/b", "https://github.com/a", "https://x.org/a/b"],
+    ["", "github.com/a/b", "http://github.com/a/b", "https://github.com/a", "https://[x/a"],
 )
 def test_another_text_is_refused_in_one_line(url, capsys):
     assert address.main([url] if url else []) == 2
     line = f"URL={url}: {address.EXPECTED}.\n"
+    assert capsys.readouterr() == ("", line)
+
+
+def test_an_address_elsewhere_is_refused_for_what_it_is(capsys):
+    """It looks like the address that is expected, so the line says what is wrong with it."""
+    assert address.main(["https://gitlab.com/a/b"]) == 2
+    line = f"URL=https://gitlab.com/a/b: gitlab.com {address.NOT_GITHUB}; {address.EXPECTED}.\n"
     assert capsys.readouterr() == ("", line)
 
 

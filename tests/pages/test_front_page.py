@@ -44,11 +44,14 @@ def judged(entry: Entry, author: tuple[str, int, int], ours: tuple[str, int, int
 @pytest.mark.parametrize(
     ("author", "ours", "lead", "models"),
     [
-        (("reproduced", 6, 6), ("reproduced", 6, 6), "Holds", "12 of 12 models"),
+        (("reproduced", 6, 6), ("reproduced", 6, 6), "Holds", "all 12 models"),
         (("reproduced", 6, 6), ("mostly", 5, 6), "Mostly", "11 of 12 models"),
         (("differs", 1, 6), ("reproduced", 6, 6), "Not so", "7 of 12 models"),
+        (("reproduced", 1, 1), ("not run", 0, 0), "Holds", "the only model"),
+        (("reproduced", 1, 1), ("no verdict", 1, 1), "Holds", "both models"),
+        (("differs", 0, 6), ("differs", 0, 6), "Not so", "none of 12 models"),
         (("not run", 0, 0), ("mixed", 3, 6), "In some models", "3 of 6 models"),
-        (("not run", 0, 0), ("not run", 0, 0), "Not judged", "0 of 0 models"),
+        (("not run", 0, 0), ("not run", 0, 0), "Not judged", "no model yet"),
     ],
 )
 def test_a_finding_begins_with_the_weaker_verdict(staircase, author, ours, lead, models):

@@ -1,6 +1,7 @@
 """The gallery says what each page found first, and shows its main figure small."""
 
 import io
+from dataclasses import replace
 
 import gallery as extension
 import nbformat
@@ -20,22 +21,65 @@ def committed() -> Outcomes:
         return claims_page.read()
 
 
-def test_each_figure_and_table_has_an_outcome_and_a_verdict(committed):
+def test_each_figure_and_table_has_an_outcome_and_counts(committed):
     for name in claims_page.FLOATS:
-        outcome = gallery.outcome(committed, gallery.notebook_of(name))
-        assert outcome.verdict in SIGNS, name
-        assert ": " in outcome.words
+        words = gallery.words(committed, name)
+        assert ": " in words[f"{name}_outcome"]
+        for source in committed.sources:
+            assert words[f"{name}_{source}"][0] in SIGNS.values(), name
 
 
 def test_the_outcome_is_that_of_the_first_row_of_the_box(committed):
     notebook = gallery.notebook_of("fig03")
     assert gallery.in_box(notebook)[0] == "finding/staircase"
     (entry,) = [e for e in committed.entries if e.claim.id == "finding/staircase"]
-    n_showing, n = (sum(x) for x in zip(*(row.shown for row in entry.rows.values()), strict=True))
-    outcome = gallery.outcome(committed, notebook)
-    assert outcome.words == f"{entry.claim.short}: {n_showing} of {n} models"
-    weaker = gallery.outcome(committed, gallery.notebook_of("tab04")).verdict
-    assert weaker != "reproduced"
+    shown = {source: "{} of {} models".format(*row.shown) for source, row in entry.rows.items()}
+    expected = f"{entry.claim.short}: the author’s {shown['author']}, ours {shown['ours']}"
+    assert gallery.outcome(committed, notebook) == expected
+
+
+def with_rows(outcomes: Outcomes, name: str, **verdicts: str) -> Outcomes:
+    """The same outcomes with other verdicts on a row, by source."""
+    entries = []
+    for entry in outcomes.entries:
+        if entry.claim.id == name:
+            rows = dict(entry.rows)
+            for source, verdict in verdicts.items():
+                rows[source] = replace(rows[source], verdict=verdict)
+            entry = replace(entry, rows=rows)
+        entries.append(entry)
+    return replace(outcomes, entries=tuple(entries))
+
+
+def test_a_row_that_differs_is_counted_wherever_it_is_on_the_page(committed):
+    """Its last row too: a card does not look reproduced because the page's first row is."""
+    box = gallery.in_box(gallery.notebook_of("fig03"))
+    before = gallery.words(committed, "fig03")
+    assert "differ" not in before["fig03_author"]
+    after = gallery.words(with_rows(committed, box[-1], author="differs"), "fig03")
+    assert after["fig03_author"].endswith("≠ 1 differs")
+    assert after["fig03_outcome"] == before["fig03_outcome"]
+
+
+def test_what_was_not_run_is_said(committed):
+    not_run = with_rows(committed, "finding/staircase", ours="not run")
+    assert gallery.outcome(not_run, gallery.notebook_of("fig03")).endswith(", ours not run")
+    # A table: none of our cells was run, which is not the same as that none is reproduced.
+    assert gallery.outcome(committed, gallery.notebook_of("tab02")).endswith(", ours not run")
+
+
+def test_one_model_is_no_plural(committed):
+    (entry,) = [e for e in committed.entries if e.claim.id == "finding/primed_head"]
+    assert entry.rows["author"].shown == (1, 1)
+    assert "the author’s 1 of 1 model," in gallery.outcome(committed, gallery.notebook_of("fig24"))
+
+
+def test_a_card_has_a_pill_for_each_verdict():
+    html = extension.pills("✓ 2 reproduced, ≈ 1 mostly reproduced, ? 3 can't tell")
+    for verdict in ("reproduced", "mostly", "cant-tell"):
+        assert f'class="verdict {verdict}"' in html
+    assert html.count("<span") == 3
+    assert extension.pills(gallery.NOTHING) == gallery.NOTHING
 
 
 def test_rows_of_other_pages_in_a_box_count(committed):

@@ -1,6 +1,7 @@
 """A page as an object: what it checks, what it puts on the page, and in which words."""
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import IPython.display
@@ -226,7 +227,7 @@ def test_runs_are_counted_and_named(shows, expected):
     [
         ({}, "–"),
         ({4: True}, "our only run"),
-        ({4: False}, "none of our runs (there is one)"),
+        ({4: False}, "none of our runs (there is only one)"),
         ({1: True, 2: True}, "both of our runs"),
         ({1: False, 2: False}, "neither of our runs"),
         ({1: True, 2: True, 3: True}, "all 3 of our runs"),
@@ -452,6 +453,61 @@ def test_digits_are_as_well_in_order_as_in_the_worst_other_run():
     is_main = order.run < 5
     assert words.as_ordered_as_others(order, is_main).to_dict() == {0: True, 1: False}
     assert words.as_ordered_as_others(order[is_main], is_main[is_main]) == words.MISSING
+
+
+def test_runs_that_never_learned_to_add_have_no_order_to_lose():
+    order = pd.DataFrame({"run": [0, 1, 2, 0, 1], "decay": ["without"] * 3 + ["with"] * 2})
+    order["mean"] = [0.9, 0.3, 0.3, 0.6, 0.5]
+    lost = words.lost_orders((order, [0.8, 0.2, 0.5]))
+    assert {name: shows.to_dict() for name, shows in lost.items()} == {
+        "weaker": {0: False, 2: True},
+        "weaker_of_all": {0: False, 1: True, 2: True},
+        "unlearned": {0: False, 1: True, 2: False},
+    }
+    without = order[order.decay == "without"]
+    assert {*words.lost_orders((without, [0.8, 0.2, 0.5])).values()} == {words.MISSING}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "listed"),
+    [
+        (range(64), ["0–63"]),
+        ([0, 1, 2, 4], ["0", "1", "2", "4"]),
+        ([2, *range(6, 13), 20], ["2", "6–12", "20"]),
+        (["0", "1", "primed 2"], ["0", "1", "primed 2"]),
+        ([], []),
+    ],
+)
+def test_many_runs_in_a_row_are_a_range(numbers, listed):
+    assert words.in_ranges(list(numbers)) == listed
+
+
+def test_a_run_that_is_missing_is_refused_with_the_range_of_those_that_exist(data):
+    save_random(groups.find(NAME), range(12))
+    with pytest.raises(BadInput, match="No run 99 of .*: expected one of 0–11[.]"):
+        Page("fig99", source="ours", group=NAME, run=99)
+
+
+def test_a_count_of_runs_is_the_ledger_s_where_the_weights_are_its_own(page, monkeypatch):
+    row = results.Row("a", runs=[1.0, 0.0], fields={"run": ["0", "3"]}, groups=[NAME])
+    monkeypatch.setattr(results, "of_these_weights", lambda source, name: row)
+    assert page.counted("a", "ours") == {"0": True, "3": False}
+    row = replace(row, groups=[NAME, "n1_s0.2_w1.0"])
+    assert page.counted("a", "ours") is None
+
+
+def test_tables_name_positions_as_the_book_does_and_have_one_row_of_headers(outputs):
+    table = pd.DataFrame([[1.0, 2.0]], pd.Index([3], name="run"), ["pos7", "pos8"])
+    show(table)
+    show(table.rename_axis(columns="position"))
+    (_, plain), (_, named) = outputs
+    html = plain["text/html"]
+    assert ">position 7<" in html
+    head = html[: html.index("</thead>")]
+    assert head.count("<tr>") == 1
+    assert head.index(">run<") < head.index(">position 7<")
+    assert ">7<" in named["text/html"]
+    assert ">run<" in named["text/html"]
 
 
 def test_the_worst_fall_of_an_exact_match():

@@ -486,7 +486,7 @@ def test_a_bad_number_is_a_line_beside_it_and_greys_the_answer(browser, field, t
     style = "getComputedStyle(document.getElementById('pg-digits'))"
     assert browser.run(f"[{style}.opacity, {style}.fontWeight]") == ["0.4", "400"]
     type_into(browser, f"pg-{field}", "100")
-    assert browser.run(SPOKEN).endswith("Now take out a part, or move a carry.")
+    assert browser.run(SPOKEN).endswith("Now switch off a part, or move a carry.")
     assert browser.run(f"[{style}.opacity, {style}.fontWeight]") == ["1", "700"]
 
 
@@ -502,7 +502,7 @@ def test_another_control_puts_the_last_sum_back_in_place_of_a_bad_one(browser):
 
 @needs_browser
 def test_the_page_opens_on_a_sum_and_a_click_changes_a_digit(browser):
-    """Nothing is taken out at first; each chip, by itself, makes a digit too large or too small."""
+    """Nothing is off at first; each chip, by itself, makes a digit too large or too small."""
     show(browser)
     assert browser.run(DIGITS) == "623"
     assert browser.run("document.querySelectorAll('#pg-page [aria-pressed=true]').length") == 0

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from carry_core.model import ModelConfig
 from carry_paper.pages.show import png, show
 from carry_paper.plots.attention import attention_grid
-from carry_paper.plots.curves import draw_one_run, ends
+from carry_paper.plots.curves import draw_alike, draw_one_run, ends
 from carry_paper.plots.outcomes import OUTCOMES, cell_bars
-from carry_paper.plots.sides import AUTHORS
+from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import CLASS_COLOURS, DIGIT_COLOURS, svg
 
 
@@ -85,6 +85,39 @@ def test_one_run_has_a_line_for_each_digit_and_its_own_loss_and_norm(history):
     assert labels == ["pos. 7", "pos. 8", "pos. 9"]
     np.testing.assert_array_equal(loss.lines[0].get_ydata(), history["test_loss"][1])
     np.testing.assert_array_equal(norm.lines[0].get_ydata(), history["weight_norm"][1])
+
+
+def test_both_sides_of_the_curves_have_one_scale(history):
+    curves = {"epoch": history["epochs"]} | {
+        name: history[name] for name in ("train_loss", "test_loss", "weight_norm")
+    }
+    larger = curves | {"weight_norm": 3 * curves["weight_norm"]}
+    sides = {"author’s weights": larger, "our weights": curves}
+    limits = []
+    for side in sides.values():
+        figure = Figure().subfigures()
+        draw_alike(sides)(figure, side)
+        loss, _, norm = figure.axes
+        limits.append((loss.get_ylim(), norm.get_ylim()))
+        assert loss.get_legend() is None
+    assert limits[0] == limits[1]
+    assert limits[0][1][1] > np.nanmax(larger["weight_norm"])
+
+
+def test_bars_are_numbered_where_there_is_room():
+    rows = []
+    for column in range(6):
+        for run in range(6):
+            rows.append({"run": run, "carry_class": "NC", "carry_in": False})
+            rows[-1] |= {"position": f"pos{column}", "without": "MLP"}
+            rows[-1] |= {"accuracy": 1.0, "corrected": 0.0}
+    cells = pd.DataFrame(rows)
+    sides = {AUTHORS: cells, OURS: cells}
+    crowded = cell_bars(sides, "without").axes[0]
+    assert [tick.get_text() for tick in crowded.get_xticklabels()] == ["0", "5", "0", "5"]
+    assert crowded.get_title() == "MLP\npos. 0"
+    roomy = cell_bars({OURS: cells[cells.position == "pos0"]}, "without").axes[0]
+    assert [tick.get_text() for tick in roomy.get_xticklabels()] == list("012345")
 
 
 @pytest.mark.parametrize("colour", [*OUTCOMES.values(), *CLASS_COLOURS, *DIGIT_COLOURS])

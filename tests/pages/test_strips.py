@@ -12,7 +12,7 @@ from carry_paper.ledger import results
 from carry_paper.ledger.claims import claims
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import TO_EXPLAIN
-from carry_paper.pages import box, strips
+from carry_paper.pages import box, row_words, strips
 from carry_paper.pages.row_words import first_sentence
 
 NUMBER = "n2/no_skip_accuracy"
@@ -49,6 +49,41 @@ def test_both_sources_have_one_scale_and_the_last_lane_says_where_it_ends():
     theirs, ours = of_number(author=number([-1.0]), ours=number([3.0]))
     assert (theirs.marks[0].x, ours.marks[0].x) == (strips.LEFT, RIGHT)
     assert (theirs.ends, ours.ends) == (None, ("−1", "3"))
+
+
+def test_a_band_is_narrower_than_its_scale():
+    """A count that is right, within half of one: the scale goes on beyond the half."""
+    exact = Row("tab2/llemma/staircase_heads", paper=190, value=190.0, tolerance=0.5)
+    (lane,) = strips.lanes([claims()[exact.id]], {"author": [exact]})
+    ((left, right),) = lane.bands
+    assert strips.LEFT < left < right < RIGHT
+    assert lane.ends == ("189", "191")
+
+
+def test_a_row_about_groups_does_not_speak_of_runs():
+    row = results.by_id("author")["beyond/elsewhere"]
+    assert row.counts_groups
+    (lane,) = strips.lanes([claims()[row.id]], {"author": [row]})
+    assert "groups show it" in lane.label
+    html = box.verdict_box([row.id]).html
+    meaning = BeautifulSoup(html, "html.parser").select_one(".verdict-meaning").get_text()
+    assert "of the groups show it" in meaning
+    assert "Not in groups" in meaning
+    assert not results.by_id("author")["finding/staircase"].counts_groups
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(104.3, "104"), (-44.2, "−44"), (0.0434, "0.043"), (0.5, "0.5"), (1.0, "1"), (52, "52")],
+)
+def test_a_distance_has_two_digits_and_no_exponent(value, expected):
+    assert row_words.in_short(value) == expected
+
+
+def test_a_number_has_the_decimals_of_the_last_printed_digit():
+    claim = claims()["pad6/accuracy_range"]
+    assert claim.unit == 0.05
+    assert row_words.number(claim.paper, claim) == "0.10, 0.15"
 
 
 def test_equal_runs_stand_above_each_other_and_stay_in_the_lane():
