@@ -30,6 +30,7 @@ N_SUMS = 50
 # Run where `carry_core` cannot be imported, for folders of groups one after the other.
 ASK = """
 import json, os, sys, torch
+torch.set_num_threads(1)
 sys.modules["carry_core"] = sys.modules["carry_paper"] = None
 answers = []
 for folder, questions in json.load(sys.stdin):
