@@ -14,7 +14,7 @@ from carry_core.files import write_json
 from carry_paper import cli
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger import compute
-from carry_paper.training import bench
+from carry_paper.training import bench, fused
 
 
 @pytest.mark.slow
@@ -180,16 +180,17 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused,
 @pytest.mark.slow
 def test_train_stops_on_time_and_goes_on(carry, refused, data):
     """A real group for one epoch: interrupted by the clock, resumed, written, found complete."""
-    command = ("train", "n1_s0.2_w1.0", "--runs", "0", "--epochs", "1", "--precision", "bf16")
+    group = "digits2_n1_s0.4_w1.0"  # two batches
+    command = ("train", group, "--runs", "0", "--epochs", "1", "--precision", "auto")
     code, out, err = carry(*command, "--minutes", "0.0001")
     assert code == 0, err
     assert "Time is up" in out
     assert not (data / "runs").exists()
     code, out, err = carry(*command)
     assert code == 0, err
-    assert "1 layer, 20% of the sums, weight decay 1.0" in out
-    path = runs.find("n1_s0.2_w1.0")[0]
-    assert f"Run 0 of n1_s0.2_w1.0: {path}" in out
+    assert "1 layer, 2 digits, 40% of the sums, weight decay 1.0; in " in out
+    path = runs.find(group)[0]
+    assert f"Run 0 of {group}: {path}" in out
     written = path.stat().st_mtime_ns
     assert "complete" in carry(*command)[1]
     assert path.stat().st_mtime_ns == written
@@ -197,6 +198,22 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert {p.name for p in data.iterdir()} == {"checkpoints", "runs"}
     path.write_bytes(path.read_bytes()[:-1])
     assert "run0.safetensors is damaged" in refused(*command)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "warned"),
+    [("fma avx2", "bf16", True), ("fma avx2", "auto", False), ("", "bf16", False)],
+)
+def test_a_precision_that_the_processor_has_to_emulate_is_said(
+    carry, monkeypatch, flags, precision, warned
+):
+    """Once a training starts, and only where Linux names the processor's instructions."""
+    monkeypatch.setattr(fused, "cpu_info", lambda entry: flags if entry == "flags" else "")
+    command = ("train", "digits2_n1_s0.4_w1.0", "--runs", "0", "--epochs", "1", "--dry-run")
+    code, out, err = carry(*command, "--precision", precision)
+    assert (code, err.count("\n")) == (0, warned)
+    assert warned == ("no instructions for it" in err)
+    assert f" in {'fp32' if precision == 'auto' else precision}.\n" in out
 
 
 @pytest.mark.parametrize("command", [("claims", "--source", "ours"), ("bench", "train")])

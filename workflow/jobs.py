@@ -45,7 +45,7 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     if epochs != ALL_EPOCHS and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
     limit = None if epochs == ALL_EPOCHS else int(epochs)
-    check_precision(request.get("precision") or "bf16")
+    check_precision(request.get("precision") or loop.AUTO)
     requested_seeds = seeds.Seeds(
         init=parse_seed("init", request.get("init_seed") or ""),
         order=parse_seed("order", request.get("order_seed") or ""),
@@ -71,8 +71,9 @@ def trainings(request: Mapping[str, str]) -> list[str]:
 
 def check_precision(precision: str) -> None:
     """Raise `BadInput` if nothing can be trained in this precision here."""
-    if precision not in PRECISIONS:
-        raise BadInput(f"PRECISION={precision}: expected one of {', '.join(PRECISIONS)}.")
+    choices = (*PRECISIONS, loop.AUTO)
+    if precision not in choices:
+        raise BadInput(f"PRECISION={precision}: expected one of {', '.join(choices)}.")
     if precision == "fused":
         fused.library()  # built now, and refused where that cannot be done
 

@@ -31,6 +31,7 @@ from carry_paper.training.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
+Precisions = dict[str, str]  # of each group, by its name
 
 
 @click.command(
@@ -55,9 +56,10 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 @DEVICE
 @click.option(
     "--precision",
-    type=click.Choice(loop.PRECISIONS),
+    type=click.Choice([*loop.PRECISIONS, loop.AUTO]),
     default="fp32",
-    help="fused: bf16 in C++, on CPUs with AVX512-bf16. triton: bf16 in Triton, on a GPU.",
+    help="fused: bf16 in C++, on CPUs with AVX512-bf16. triton: bf16 in Triton, on a GPU."
+    " auto: the fastest one here.",
 )
 @THREADS
 @click.option(
@@ -108,23 +110,26 @@ def train(
     torch.set_num_threads(threads)
 
     plan: Plan = []
+    precisions: Precisions = {}
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
-        loop.trainer_class(precision).check_group(checkpoints.group, precision)
+        precisions[checkpoints.group.name] = group_precision(checkpoints.group, precision, device)
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
         plan.append((checkpoints, loop.missing(checkpoints, run_numbers, out, seeds)))
     loop.check_parents(plan)
+    warn_if_emulated(precision, device)
 
     if dry_run:
-        print_estimates(plan, out, device, precision)
+        print_estimates(plan, out, device, precisions)
         return
     for checkpoints, missing in plan:
         group = checkpoints.group
         if not missing:
             click.echo(f"{group.name}: complete in {out}.")
             continue
-        click.echo(f"{group.name}: {group}.")
-        conditions = loop.Conditions(device, precision, seeds, switch)
+        chosen = f"; in {precisions[group.name]}" if precision == loop.AUTO else ""
+        click.echo(f"{group.name}: {group}{chosen}.")
+        conditions = loop.Conditions(device, precisions[group.name], seeds, switch)
         in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
         if not in_time:
             click.echo("Time is up; the same command goes on from here.")
@@ -134,9 +139,31 @@ def train(
 def check_precision(precision: str, device: str) -> None:
     """Raise `BadInput` if this machine cannot train on the device in this precision."""
     if precision in ("tf32", "triton") and device == "cpu":
-        raise BadInput(f"--precision {precision} exists on CUDA devices only: choose fp32 or bf16.")
+        raise BadInput(f"--precision {precision} exists on CUDA devices only: choose fp32 or auto.")
     if precision == "fused":
         fused.library()  # builds it now, or raises if that is impossible
+
+
+def warn_if_emulated(precision: str, device: str) -> None:
+    """Say so on the error stream if this processor has to emulate the precision."""
+    if precision == "bf16" and device == "cpu" and fused.bf16_instructions() is False:
+        click.echo(
+            "--precision bf16: this processor has no instructions for it, so that a step takes"
+            " several times as long as in fp32; --precision auto is the fastest one.",
+            err=True,
+        )
+
+
+def group_precision(group: groups.Group, precision: str, device: str) -> str:
+    """Return the precision of a group's training: the fastest one for `auto`.
+
+    Raises:
+        BadInput: No run of the group can be trained in the precision.
+    """
+    if precision == loop.AUTO:
+        return loop.fastest_precision(group, device)
+    loop.trainer_class(precision).check_group(group, precision)
+    return precision
 
 
 def writable_checkpoints(
@@ -157,7 +184,7 @@ def writable_checkpoints(
         yield checkpoints
 
 
-def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
+def print_estimates(plan: Plan, out: Path, device: str, precisions: Precisions) -> None:
     """Print the missing runs and about how long they take, for each group and in all."""
     total = timedelta()
     for checkpoints, missing in plan:
@@ -165,16 +192,16 @@ def print_estimates(plan: Plan, out: Path, device: str, precision: str) -> None:
         if not missing:
             click.echo(f"{group.name}: complete in {out}.")
             continue
+        precision = precisions[group.name]
         seconds = round(loop.estimate(checkpoints, missing, device, precision))
         duration = timedelta(seconds=seconds)
         total += duration
         epochs = counted(checkpoints.recipe.epochs(group), "epoch")
         click.echo(
-            f"{group.name}: {loop.runs_in_words(missing)}, {epochs} a run, about {duration}."
+            f"{group.name}: {loop.runs_in_words(missing)}, {epochs} a run,"
+            f" about {duration} in {precision}."
         )
-    click.echo(
-        f"In all about {total} on {device} in {precision}, estimated from two steps of each group."
-    )
+    click.echo(f"In all about {total} on {device}, estimated from two steps of each group.")
 
 
 @click.command("bench")

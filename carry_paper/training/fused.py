@@ -36,6 +36,8 @@ VERSION = 2
 NATIVE = Path(__file__).with_name("native")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
 INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
+# Each of these multiplies numbers in bf16, by Linux's names: the last one on ARM.
+BF16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 # `native/sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
 D_MODEL = 128
 HEADS = 2
@@ -107,9 +109,18 @@ def cpu_info(entry: str) -> str:
     return match[1] if match else ""
 
 
+def bf16_instructions() -> bool | None:
+    """Return True if the processor has instructions for bf16; None where that is not known.
+
+    Without them PyTorch emulates bf16, which makes a training step ten times slower.
+    """
+    names = f"{cpu_info('flags')} {cpu_info('Features')}".split()
+    return not BF16_INSTRUCTIONS.isdisjoint(names) if names else None
+
+
 def _cannot(reason: str) -> BadInput:
     return BadInput(
-        f"The fused step cannot be had here ({reason}): choose another precision, such as bf16."
+        f"The fused step cannot be had here ({reason}): choose another precision, such as auto."
     )
 
 
@@ -323,5 +334,5 @@ def check_sizes(config: ModelConfig) -> None:
             f" d_ff up to {MOST_NEURONS} in multiples of {NEURONS_AT_ONCE}, and up to "
             f"{MOST_POSITIONS} positions; this model has {config.layers} layers, "
             f"d_model {config.d_model}, {config.heads} heads, d_ff {config.d_ff} and "
-            f"{config.layout.length} positions: choose another precision, such as bf16."
+            f"{config.layout.length} positions: choose another precision, such as auto."
         )

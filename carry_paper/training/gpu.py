@@ -695,5 +695,5 @@ def check_group(group: Group, settings: Settings | None = None) -> None:
 
 def _cannot(reason: str) -> BadInput:
     return BadInput(
-        f"The step in Triton cannot be had here ({reason}): choose another precision, such as bf16."
+        f"The step in Triton cannot be had here ({reason}): choose another precision, such as auto."
     )

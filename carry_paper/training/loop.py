@@ -26,6 +26,7 @@ from carry_paper.training.trainer import PRECISIONS as TORCH_PRECISIONS
 from carry_paper.training.trainer import TRITON_VERSION, State, Trainer
 
 PRECISIONS = (*TORCH_PRECISIONS, "triton")
+AUTO = "auto"  # in place of a precision: the fastest one
 # The steps that PyTorch does not take have versions, by precision.
 VERSIONS = {"fused": fused.VERSION, "triton": TRITON_VERSION}
 SAVE_EVERY = 15.0  # seconds between checkpoints
@@ -122,9 +123,28 @@ def trainer_class(precision: str) -> type[Trainer]:
     except ImportError as error:
         raise BadInput(
             "--precision triton needs the package triton, which comes with PyTorch for CUDA: "
-            "install it, or choose another precision, such as bf16."
+            "install it, or choose another precision, such as auto."
         ) from error
     return GpuTrainer
+
+
+def fastest_precision(group: Group, device: str) -> str:
+    """Return the fastest precision in which the group can be trained on the device."""
+    own_step = "fused" if device == "cpu" else "triton"
+    try:
+        if own_step == "fused":
+            fused.library()
+        trainer_class(own_step).check_group(group, own_step)
+    except BadInput:
+        return "bf16" if multiplies_bf16(device) else "fp32"
+    return own_step
+
+
+def multiplies_bf16(device: str) -> bool:
+    """Return True if bf16 is known to be faster than fp32 on the device."""
+    if device == "cpu":
+        return bool(fused.bf16_instructions())
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) -> None:

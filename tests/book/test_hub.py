@@ -14,6 +14,8 @@ import yaml
 from safetensors.torch import load_file
 
 from carry_core import curves, groups, runs, sums
+from carry_core.interventions import Sums
+from carry_core.sums import Layout
 
 pytestmark = pytest.mark.slow
 # One, two and three layers; a decoder; numbers with leading zeros.
@@ -25,16 +27,20 @@ GROUPS = (
     "pad6_primed100_n2_s0.3_w0.2",
 )
 N_SUMS = 50
-# Run where `carry_core` cannot be imported, in the folder of a group.
+# Run where `carry_core` cannot be imported, for folders of groups one after the other.
 ASK = """
-import json, sys, torch
+import json, os, sys, torch
+torch.set_num_threads(1)
 sys.modules["carry_core"] = sys.modules["carry_paper"] = None
-from modeling_carry import answer, load, logits
-questions = json.load(sys.stdin)
-weights, config = load("run0")
-answers = [answer(weights, config, text) for text in questions["texts"]]
-computed = logits(weights, config, torch.tensor(questions["tokens"]))
-torch.save(computed, sys.argv[1])
+answers = []
+for folder, questions in json.load(sys.stdin):
+    os.chdir(folder)
+    sys.modules.pop("modeling_carry", None)
+    from modeling_carry import answer, load, logits
+    weights, config = load("run0")
+    computed = logits(weights, config, torch.tensor(questions["tokens"]))
+    texts = [answer(weights, config, text) for text in questions["texts"]]
+    answers.append((texts, computed.tolist(), load.__code__.co_filename))
 print(json.dumps(answers))
 """
 
@@ -45,24 +51,43 @@ def written(tmp_path_factory) -> dict[str, Path]:
     return {name: hub.write(name, out) for name in GROUPS}
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_the_loader_in_it_answers_as_our_model(written, tmp_path, name):
-    model = runs.load(name).model(0)
-    layout = model.config.layout
-    generator = torch.Generator().manual_seed(5)
-    a, b = sums.long_sums(N_SUMS, layout.width, generator)
-    tokens = sums.encode(a, b, layout)
-    expected = model(tokens)
-    texts = [
-        f"{int(x):0{layout.width}}+{int(y):0{layout.width}}" for x, y in zip(a, b, strict=True)
-    ]
-    questions = json.dumps({"texts": texts, "tokens": tokens.tolist()})
-    command = [sys.executable, "-B", "-W", "error", "-c", ASK, tmp_path / "logits"]
+def drawn_tokens(layout: Layout) -> tuple[Sums, torch.Tensor]:
+    """Return the same random sums for each group of a width, and their tokens."""
+    a, b = sums.long_sums(N_SUMS, layout.width, torch.Generator().manual_seed(5))
+    return (a, b), sums.encode(a, b, layout)
+
+
+@pytest.fixture(scope="module")
+def answered(written) -> dict[str, tuple[list[str], torch.Tensor]]:
+    """The loader's answers and logits in each folder: one process imports PyTorch for all."""
+    questions = []
+    for name, folder in written.items():
+        layout = groups.find(name).config.layout
+        pairs, tokens = drawn_tokens(layout)
+        width = layout.width
+        texts = [f"{int(x):0{width}}+{int(y):0{width}}" for x, y in zip(*pairs, strict=True)]
+        questions.append((str(folder), {"texts": texts, "tokens": tokens.tolist()}))
+    command = [sys.executable, "-B", "-W", "error", "-c", ASK]
     asked = subprocess.run(
-        command, cwd=written[name], input=questions, capture_output=True, text=True, check=False
+        command, input=json.dumps(questions), capture_output=True, text=True, check=False
     )
     assert asked.returncode == 0, asked.stderr
-    computed = torch.load(tmp_path / "logits")
+    answers = {}
+    for (name, folder), (texts, logits, file) in zip(
+        written.items(), json.loads(asked.stdout), strict=True
+    ):
+        assert Path(file) == folder / hub.LOADER, "each folder is asked with its own loader"
+        answers[name] = (texts, torch.tensor(logits))
+    return answers
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_loader_in_it_answers_as_our_model(answered, name):
+    answers, computed = answered[name]
+    model = runs.load(name).model(0)
+    layout = model.config.layout
+    _, tokens = drawn_tokens(layout)
+    expected = model(tokens)
     assert torch.allclose(computed, expected, atol=1e-4 * expected.abs().max())
     if layout.causal:  # digit by digit; ours is given its own answers
         for position in layout.answer:
@@ -70,8 +95,7 @@ def test_the_loader_in_it_answers_as_our_model(written, tmp_path, name):
         predicted = tokens[:, -layout.width :]
     else:
         predicted = expected[:, list(layout.answer)].argmax(-1)
-    answers = ["".join(map(str, row)) for row in predicted.tolist()]
-    assert json.loads(asked.stdout) == answers
+    assert answers == ["".join(map(str, row)) for row in predicted.tolist()]
 
 
 def test_the_loader_is_short_and_knows_only_two_packages():

@@ -122,7 +122,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     ]
     done = subprocess.run(snakemake, cwd=ROOT, capture_output=True, text=True, check=True)
     printed = " ".join((done.stdout + done.stderr).split())
-    assert "--precision bf16 --init-seed 0 --mask-seed 12 >" in printed
+    assert "--precision auto --init-seed 0 --mask-seed 12 >" in printed
     make = (ROOT / "Makefile").read_text()
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
 
@@ -208,9 +208,8 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
     ended, it waits ten seconds longer.
     """
     (tmp_path / "slurm").mkdir()
-    training = make(
-        "train", tmp_path / "slurm", f"GROUPS={N1}", "RUNS=900-901", "RECIPE=quick", "EPOCHS=1"
-    )
+    wanted = (f"GROUPS={N1}", "RUNS=900-901", "RECIPE=quick", "EPOCHS=1", "PRECISION=fp32")
+    training = make("train", tmp_path / "slurm", *wanted)
     end = time.monotonic() + 300
     while not running():
         assert training.poll() is None
@@ -220,9 +219,7 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
     checkpoints = Checkpoints(
         tmp_path / "checkpoints", groups.find(N1), replace(groups.RECIPES["quick"], limit=1)
     )
-    loop.train_group(
-        checkpoints, range(900, 902), tmp_path / "here", loop.Conditions(precision="bf16")
-    )
+    loop.train_group(checkpoints, range(900, 902), tmp_path / "here", loop.Conditions())
     finished(training)
     for run in range(900, 902):
         path = f"{N1}/quick/run{run}.safetensors"

@@ -1,6 +1,7 @@
 """Helpers for tests that train: short recipes, a clock in batches, files of random runs."""
 
 import math
+import resource
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import torch
 
 from carry_core import groups, measure, runs
 from carry_core.curves import shapes_of_curves
+from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
-from carry_core.model import Transformer
+from carry_core.model import ModelConfig, Transformer
 from carry_paper.training import fused, loop
+from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 
 FEW = 40  # sums of a class, or pairs, where a test measures on few
@@ -25,6 +28,32 @@ def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:
 def few_sums(group: str):
     """Return few sums of each class, on which a group can be surveyed."""
     return measure.sample(FEW, groups.find(group).n_digits, seed=0)
+
+
+def train_small(started, folder, precision="fp32", max_bytes=None):
+    """Train two runs in a process to be killed, with a checkpoint a batch, files of `max_bytes`."""
+    if max_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+    torch.set_num_threads(1)  # as the tests' own process has it
+    loop.SAVE_EVERY = 0.0
+    d_model = 128 if precision == "fused" else 16  # it knows the paper's only
+    config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
+    group = groups.GROUPS["small"] = Group(
+        "small", config, n_digits=2, batch=384, epochs=3, n_runs=2
+    )
+    checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
+    try:
+        report = lambda *_: started.set()  # noqa: E731
+        loop.train_group(
+            checkpoints,
+            [0, 1],
+            folder / "runs",
+            loop.Conditions(precision=precision),
+            report=report,
+        )
+    except BadInput as error:
+        (folder / "complaint").write_text(str(error))
+        raise SystemExit(2) from None
 
 
 class Ticks(loop.Clock):

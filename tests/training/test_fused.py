@@ -223,7 +223,7 @@ def test_where_it_cannot_be_built_one_line_says_why(
     monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(BadInput, match=f"{re.escape(message)}.*such as bf16"):
+    with pytest.raises(BadInput, match=f"{re.escape(message)}.*such as auto"):
         Trainer(Group("x", ModelConfig(), fraction=0.002), QUICK, [0], precision="fused")
     assert message in fused.why_not()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -241,5 +241,5 @@ def test_where_it_cannot_be_built_one_line_says_why(
     ],
 )
 def test_models_of_other_sizes_are_refused(config):
-    with pytest.raises(BadInput, match=r"supports up to 3 layers.*: choose .* such as bf16\.$"):
+    with pytest.raises(BadInput, match=r"supports up to 3 layers.*: choose .* such as auto\.$"):
         Trainer(Group("x", config, fraction=0.002), QUICK, [0], precision="fused")

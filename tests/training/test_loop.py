@@ -4,7 +4,6 @@ import json
 import math
 import multiprocessing
 import re
-import resource
 import signal
 import sys
 import threading
@@ -18,43 +17,18 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
+from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_paper.training import fused, loop
 from carry_paper.training import trainer as train_module
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
-from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
+from tests.helpers.trainings import QUICK, Ticks, needs_fused, train_small, weights
 
-# imports torch once, not in every process that is killed
+# It imports torch once, and what the first optimiser imports, not in every process that is killed.
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload([__name__])
-
-
-def train_small(started, folder, precision="fp32", max_bytes=None):
-    """Train two runs in a process to be killed, with a checkpoint a batch, files of `max_bytes`."""
-    if max_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
-    loop.SAVE_EVERY = 0.0
-    d_model = 128 if precision == "fused" else 16  # it knows the paper's only
-    config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
-    group = groups.GROUPS["small"] = Group(
-        "small", config, n_digits=2, batch=384, epochs=3, n_runs=2
-    )
-    checkpoints = Checkpoints(folder / "checkpoints", group, Recipe("paper", 1e-3))
-    try:
-        report = lambda *_: started.set()  # noqa: E731
-        loop.train_group(
-            checkpoints,
-            [0, 1],
-            folder / "runs",
-            loop.Conditions(precision=precision),
-            report=report,
-        )
-    except BadInput as error:
-        (folder / "complaint").write_text(str(error))
-        raise SystemExit(2) from None
+SERVER.set_forkserver_preload([train_small.__module__, "torch._dynamo"])
 
 
 def in_a_process(*arguments, kill_after=None):
@@ -128,9 +102,46 @@ def test_a_precision_without_its_package_is_refused(monkeypatch):
     assert loop.trainer_class("bf16") is Trainer
 
 
+AVX512 = "avx512f avx512bw avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("entry", "flags", "name", "precision"),
+    [
+        ("flags", "avx2", groups.MAIN, "fp32"),
+        ("flags", AVX512, groups.MAIN, "fp32"),
+        ("flags", f"{AVX512} avx512_bf16", groups.MAIN, "fused"),
+        ("flags", f"{AVX512} avx512_bf16", f"{groups.MAIN}_h4", "bf16"),  # fused has two heads
+        ("flags", "avx512f amx_bf16", groups.MAIN, "bf16"),
+        ("Features", "asimd bf16", groups.MAIN, "bf16"),
+        ("flags", "", groups.MAIN, "fp32"),  # as on macOS, where the file is missing
+    ],
+)
+def test_auto_is_the_fastest_precision_for_processor_and_group(
+    monkeypatch, entry, flags, name, precision
+):
+    def library():
+        if not set(flags.split()) >= fused.INSTRUCTIONS:
+            raise BadInput("no fused step")
+
+    monkeypatch.setattr(fused, "cpu_info", lambda asked: flags if asked == entry else "")
+    monkeypatch.setattr(fused, "library", library)
+    assert loop.fastest_precision(groups.find(name), "cpu") == precision
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_auto_on_a_gpu_is_triton_or_what_the_gpu_multiplies_in(monkeypatch, emulated):
+    """Triton's step is for two layers or more, and may be missing."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: not emulated)
+    by_torch = "fp32" if emulated else "bf16"
+    assert loop.fastest_precision(groups.find("n1_s0.3_w0.2"), "cuda") == by_torch
+    monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)
+    assert loop.fastest_precision(groups.find("n2_s0.3_w0.0"), "cuda") == by_torch
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "precision"), [("one layer", "fp32"), ("decoder", "bf16"), ("padded", "bf16")]
+    ("shape", "precision"), [("one layer", "bf16"), ("decoder", "fp32"), ("padded", "fp32")]
 )
 def test_a_training_stops_within_an_epoch_and_goes_on(
     small_group, data, monkeypatch, shape, precision
