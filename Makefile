@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped author-figures maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,9 @@ outputs: notebooks ## write the outputs of the executed copies back into noteboo
 
 shipped: $(READY) ## write the table of shipped runs in book/training.md anew, from data/runs
 	@$(PY) workflow/shipped.py
+
+growth: $(READY) ## measure how costs grow with layers, widths, digits, runs and sums, for the table in book/reading.md: three CPU minutes
+	@.venv/bin/carry bench growth --save && $(PY) workflow/growth_table.py
 
 # Each page stores what its figures draw. So the default pages show it without an import.
 author-figures: $(READY) ## recompute data/results/author/ from the author's imported release

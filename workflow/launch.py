@@ -36,7 +36,8 @@ def fresh(name: str, version: str, *requirements: str) -> tuple[Path, Path]:
         subprocess.run([f"python{version}", "-m", "venv", folder / "environment"], check=True)
     command: list[str | Path] = [python, "-m", "pip", "uninstall", "--quiet", "--yes", "carry-core"]
     subprocess.run(command, check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+    if requirements:  # pip takes an empty list for a mistake
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
     user = folder / "user"
     shutil.rmtree(user, ignore_errors=True)
     user.mkdir()

@@ -1,15 +1,15 @@
 """Write the table of shipped runs in `book/training.md`, from the files in `data/runs`."""
 
-import re
-import sys
 from collections import Counter
 from pathlib import Path
 
+import marked
+
 from carry_core import groups, runs
-from carry_core.files import ROOT, data_dir, replacing
+from carry_core.files import ROOT, data_dir
 
 PAGE = ROOT / "book" / "training.md"
-TABLE = re.compile(r"(?<=<!-- make shipped -->\n).*?(?=<!-- /make shipped -->)", re.DOTALL)
+MARK = "make shipped"
 
 
 def table(folder: Path) -> str:
@@ -51,16 +51,5 @@ def cell(folder: Path, name: str, recipe: str) -> str:
     return "; ".join(texts) or "–"
 
 
-def main() -> None:
-    """Replace the table on the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    if not TABLE.search(text):
-        marks = "<!-- make shipped --> and <!-- /make shipped -->"
-        sys.exit(f"{PAGE} has no table to replace: expected lines {marks}.")
-    new_table = table(data_dir() / "runs")
-    with replacing(PAGE) as temporary:
-        temporary.write_text(TABLE.sub(lambda _: new_table, text), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    marked.replace(PAGE, MARK, table(data_dir() / "runs"))

@@ -24,7 +24,7 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_paper.training import bench, fused, loop
+from carry_paper.training import bench, fused, growth, loop
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.loop import Progress
 from carry_paper.training.seeds import Seeds
@@ -205,13 +205,14 @@ def print_estimates(plan: Plan, out: Path, device: str, precisions: Precisions) 
 
 
 @click.command("bench")
-@click.argument("what", type=click.Choice(["train", "claims", "measure"]))
+@click.argument("what", type=click.Choice(["train", "claims", "measure", "growth"]))
 @JSON
 @SAVE
 def bench_command(what: str, json_file: Path | None, save: bool) -> None:
     """Compare the speed of training, of the ledger or of measurements with plain PyTorch.
 
-    Measurements are compared with TransformerLens, too, where it is installed.
+    Measurements are compared with TransformerLens, too, where it is installed. With growth, see
+    how the costs of measuring and of training grow with the size of models and their number.
     """
     has_gpu = torch.cuda.is_available()
     if save and what == "train" and not has_gpu:
@@ -220,6 +221,7 @@ def bench_command(what: str, json_file: Path | None, save: bool) -> None:
         "train": bench.train,
         "claims": bench.claims,
         "measure": bench.measurements,
+        "growth": lambda: growth.growth(growth.points()),
     }
     rows = benches[what]()
     if what == "train" and has_gpu:

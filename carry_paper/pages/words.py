@@ -1,7 +1,7 @@
 """Words for a page's sentences, made from computed results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,9 @@ VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figu
 ABLE_TO_ADD = 0.5  # exact match at the end from which digits can be in order, on that of Figure 9
 MOST_IN_A_ROW = 6  # numbers of runs in a row that are listed one by one; more become a range
 
-Epochs = Sequence[float] | np.ndarray | pd.Series  # of runs; NaN for a run that never got there
+Epochs: TypeAlias = (
+    Sequence[float] | np.ndarray | pd.Series
+)  # of runs; NaN for a run that never got there
 
 # ---- weights and learning curves
 

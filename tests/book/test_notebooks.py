@@ -15,7 +15,7 @@ import IPython.display
 import nbformat
 import pytest
 
-from carry_core import groups, measure
+from carry_core import groups
 from carry_core.errors import BadInput
 from carry_paper.ledger import claims
 from carry_paper.pages.page import Page

@@ -3,6 +3,8 @@
 import ast
 import re
 
+import growth_table
+import marked
 import nbformat
 import outputs
 import pytest
@@ -15,7 +17,7 @@ from carry_core.files import ROOT
 from carry_core.groups import GROUPS, MAIN, RECIPES
 from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
-from carry_paper.training import loop, stacked
+from carry_paper.training import bench, loop, stacked
 from tests.book.test_notebooks import parameters
 from tests.helpers.printed import assert_same_words
 from tests.helpers.trainings import save_random
@@ -165,13 +167,16 @@ def test_the_files_that_a_contributor_is_sent_to_exist():
 
 
 def test_the_page_on_training_lists_the_runs_that_are_shipped():
-    page = (ROOT / "book" / "training.md").read_text(encoding="utf-8")
-    assert shipped.TABLE.findall(page) == [shipped.table(ROOT / "data" / "runs")], (
-        "run make shipped"
-    )
+    shown = marked.find(shipped.PAGE, shipped.MARK)
+    assert shown == [shipped.table(ROOT / "data" / "runs")], "run make shipped"
     assert {
         path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()
     } <= GROUPS.keys()
+
+
+def test_the_page_on_running_shows_the_stored_costs():
+    shown = marked.find(growth_table.PAGE, growth_table.MARK)
+    assert shown == [growth_table.table(bench.saved("growth"))], "run make growth"
 
 
 def change_record(data, group, number, **changes):
