@@ -29,9 +29,8 @@ VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figu
 ABLE_TO_ADD = 0.5  # exact match at the end from which digits can be in order, on that of Figure 9
 MOST_IN_A_ROW = 6  # numbers of runs in a row that are listed one by one; more become a range
 
-Epochs: TypeAlias = (
-    Sequence[float] | np.ndarray | pd.Series
-)  # of runs; NaN for a run that never got there
+# Of runs; NaN for a run that never got there.
+Epochs: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
 # ---- weights and learning curves
 

@@ -167,16 +167,16 @@ def test_the_files_that_a_contributor_is_sent_to_exist():
 
 
 def test_the_page_on_training_lists_the_runs_that_are_shipped():
-    shown = marked.find(shipped.PAGE, shipped.MARK)
-    assert shown == [shipped.table(ROOT / "data" / "runs")], "run make shipped"
+    tables = marked.find(shipped.PAGE, shipped.MARK)
+    assert tables == [shipped.table(ROOT / "data" / "runs")], "run make shipped"
     assert {
         path.name for path in (ROOT / "data" / "runs").iterdir() if path.is_dir()
     } <= GROUPS.keys()
 
 
 def test_the_page_on_running_shows_the_stored_costs():
-    shown = marked.find(growth_table.PAGE, growth_table.MARK)
-    assert shown == [growth_table.table(bench.saved("growth"))], "run make growth"
+    tables = marked.find(growth_table.PAGE, growth_table.MARK)
+    assert tables == [growth_table.table(bench.saved("growth"))], "run make growth"
 
 
 def change_record(data, group, number, **changes):

@@ -50,7 +50,7 @@ def test_a_page_is_true_of_two_other_groups_and_of_another_run():
 )
 def test_what_no_sentence_has_is_seen(sentence, fault):
     filled = reruns.paragraphs(notebook_with(sentence + " {glue:text}`x`"))[0].text
-    assert fault in {found.partition(":")[0] for found in reruns.odd_words(filled)}
+    assert fault in {sentence.partition(":")[0] for sentence in reruns.odd_words(filled)}
 
 
 @pytest.mark.parametrize(

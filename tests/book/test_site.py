@@ -379,11 +379,11 @@ def test_a_long_list_of_claims_is_short_on_a_phone(browser, fragment):
     browser.open((SITE / "notebooks" / "claims.html").as_uri() + fragment, width=400)
     browser.wait("document.querySelector('.claims-form output')?.textContent")
     browser.wait(f"document.documentElement.scrollHeight <= {HIGHEST}", 10)
-    shown = "[...document.querySelectorAll('.claims-table tr[id]')].filter((x) => !x.hidden).length"
-    n_shown = browser.run(shown)
+    in_sight = "document.querySelectorAll('.claims-table tr[id]:not([hidden])').length"
+    n_shown = browser.run(in_sight)
     buttons = "[...document.querySelectorAll('.claims-group button, .claims-table + button')]"
     browser.run(f"{buttons}.find((x) => x.checkVisibility()).click()")
-    assert browser.run(shown) > n_shown
+    assert browser.run(in_sight) > n_shown
 
 
 def test_each_page_is_in_the_sidebar_once():
@@ -420,8 +420,8 @@ def test_what_the_claims_page_ignores_of_its_address_is_said(browser):
     browser.open((SITE / "notebooks" / "claims.html").as_uri() + next(iter(IGNORED)))
     for fragment, message in IGNORED.items():
         browser.run(f"location.hash = '{fragment}'")
-        said = "document.querySelector('.claims-form output')?.textContent"
-        output = browser.wait(f"{said}?.includes('{message}') && {said}")
+        message_shown = "document.querySelector('.claims-form output')?.textContent"
+        output = browser.wait(f"{message_shown}?.includes('{message}') && {message_shown}")
         count, _, line = output.partition(". ")
         assert line.startswith(message)
         assert not count.startswith("0 of")

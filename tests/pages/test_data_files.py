@@ -22,7 +22,7 @@ from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.outcomes import accuracy_map, cell_bars
 from carry_paper.plots.planes import plane_figure
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
-from carry_paper.plots.style import CLASS_COLOURS
+from carry_paper.plots.style import CLASS_COLOURS, position_label
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
 
@@ -83,7 +83,10 @@ def test_bars_have_runs_and_names_and_the_paper_has_its_line():
     assert len(table[(table.kind == "bar") & (table.side == AUTHORS)]) == 3 * len(cells)
     bars = table[(table.kind == "bar") & (table.side == OURS)]
     for _, cell in cells.iterrows():
-        panel = bars[(bars.panel == f"head {cell.position}") & (bars.left == cell.carry_class)]
+        panel = bars[
+            (bars.panel == f"head {position_label(cell.position)}")
+            & (bars.left == cell.carry_class)
+        ]
         of_run = panel[panel.x.astype(float) == cell.run].set_index("series").value
         assert of_run["accuracy"] == pytest.approx(cell.accuracy, rel=1e-5)
         assert of_run["corrected"] == pytest.approx(cell.corrected, rel=1e-5)

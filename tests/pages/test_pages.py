@@ -156,7 +156,7 @@ def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
     looks = dict(re.findall(r"\.(f-\d+)\{([^}]*)\}", html))
 
     def shapes(svg):
-        found = []
+        decimals = []
         for shape in re.findall(r"<(?:path|use)\b[^>]*>", svg):
             d = re.search(r'\bd="([^"]*)"', shape)
             look = re.search(r'style="([^"]*)"', shape)
@@ -164,8 +164,8 @@ def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
             text = look[1] if look else looks[name[1]] if name else ""
             text = re.sub(r"var\(--[\w-]+,\s*(.*?)\)", r"\1", text)
             places = [float(x) for x in re.findall(r"-?[\d.]+", d[1] if d else "")]
-            found.append((places, re.sub(r"\s", "", text)))
-        return found
+            decimals.append((places, re.sub(r"\s", "", text)))
+        return decimals
 
     own_shapes, original_shapes = shapes(html), shapes(original)
     assert len(own_shapes) > 20

@@ -141,7 +141,8 @@ def test_an_ablation_that_one_side_lacks_has_a_panel():
 
 
 @pytest.mark.parametrize(
-    ("cells", "begins"), [(["a = 1"], "Two"), (["a = 1", "# Parameters\na = 2\n"], "With")]
+    ("cells", "begins"),
+    [(["a = 1"], "Two"), (["a = 1", "# Parameters\na = 2\n"], "Drawn with a = 2")],
 )
 def test_where_papermill_gives_parameters_an_alternative_text_says_whose_it_is(
     monkeypatch, cells, begins
