@@ -13,6 +13,7 @@ from pathlib import Path
 
 import address
 import nbformat
+import versions
 
 ROOT = Path(__file__).resolve().parent.parent
 URL = "https://github.com/OWNER/NAME"
@@ -33,7 +34,10 @@ def fresh(name: str, version: str, *requirements: str) -> tuple[Path, Path]:
     folder = ROOT / "_build" / name
     python = folder / "environment" / "bin" / "python"
     if not python.exists():
-        subprocess.run([f"python{version}", "-m", "venv", folder / "environment"], check=True)
+        base = f"python{version}"
+        if not versions.runs(base):
+            sys.exit(f"{base} does not start here: `make {name}` needs it, as {name} has it.")
+        subprocess.run([base, "-m", "venv", folder / "environment"], check=True)
     command: list[str | Path] = [python, "-m", "pip", "uninstall", "--quiet", "--yes", "carry-core"]
     subprocess.run(command, check=True)
     if requirements:  # pip takes an empty list for a mistake

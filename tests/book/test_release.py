@@ -157,3 +157,10 @@ def test_colab_s_versions_are_allowed():
             assert Requirement(f"x>={lowest}").specifier.contains(version)
     assert (ROOT / "notebooks" / launch.PAGE).is_file()
     assert launch.main([]) == 2
+
+
+def test_a_python_that_is_not_here_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(launch, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=r"^python3.99 does not start here: `make colab` needs it"):
+        launch.fresh("colab", "3.99", "papermill")
+    assert not [*tmp_path.iterdir()]
