@@ -29,6 +29,7 @@ OUTCOME = "_outcome"  # the end of the name under which a page's first claim is 
 # The names of those whose results are glued as `fig03_author` and `fig03_ours`.
 SOURCES = {"author": "Author’s", "ours": "Ours"}
 VERDICTS = {sign: verdict for verdict, sign in SIGNS.items()}
+COUNTS = re.compile(r"(?:(?:^|, )[{}] \d+ [a-z' ]+)+".format("".join(VERDICTS)))
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -115,7 +116,17 @@ class Gallery(SphinxDirective):
         return [nodes.raw("", html, format="html")]
 
 
+def counts_as_pills(doctree: nodes.Element) -> None:
+    """Replace counts of verdicts that a page glues, as lead pages do, by pills."""
+    for glued in [*doctree.findall(nodes.inline)]:
+        counts = glued.astext()
+        if "pasted-text" in glued["classes"] and COUNTS.fullmatch(counts):
+            html = f'<span class="counted">{pills(counts)}</span>'
+            glued.replace_self(nodes.raw("", html, format="html"))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive."""
+    """Register the directive, and the pills of other pages."""
     app.add_directive("gallery", Gallery)
+    app.connect("doctree-resolved", lambda app, doctree, docname: counts_as_pills(doctree))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

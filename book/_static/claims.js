@@ -56,6 +56,13 @@ function compare(a, b, column, descending) {
   return (descending ? y - x : x - y) || a.keys.order - b.keys.order;
 }
 
+/** How many rows are found; on a phone also how many of them are shown, and where the others are. */
+function counted(shown, found, all, folds) {
+  const count = `${found} of ${all} rows`;
+  if (shown === found) return count;
+  return folds ? `${count}, folded by part: open a part below` : `${count}; the first ${shown} are shown`;
+}
+
 /** What the script has to know of a row of the table. */
 function read(element, order) {
   const data = element.dataset;
@@ -107,15 +114,16 @@ function start(root) {
     for (const row of rows) row.element.hidden = !first.has(row);
     for (const row of natural ? rows : found) (natural ? row.home : sorted).append(row.element);
     more.hidden = first.size === shown.length;
-    more.textContent = `All ${found.length} rows`;
+    more.textContent = `Show all ${found.length} rows`;
     for (const group of groups) {
       const home = group.parentNode;
       const n = found.filter((row) => row.home === home).length;
       group.hidden = !natural || !n;
       const fold = group.querySelector("button");
-      fold.textContent = n === 1 ? "1 row" : `${n} rows`;
+      const open = unfolded.has(home);
+      fold.textContent = `${open ? "▾ Hide" : "▸ Show"} ${n === 1 ? "1 row" : `${n} rows`}`;
       fold.hidden = !folds;
-      fold.setAttribute("aria-expanded", unfolded.has(home));
+      fold.setAttribute("aria-expanded", open);
     }
     for (const head of heads) {
       if (head.dataset.sort === sort) head.setAttribute("aria-sort", order || "ascending");
@@ -125,7 +133,7 @@ function start(root) {
       const field = form.elements[key];
       if (field && field.value !== (state[key] || "")) field.value = state[key] || "";
     }
-    const count = `${found.length} of ${rows.length} rows`;
+    const count = counted(first.size, found.length, rows.length, folds);
     form.querySelector("output").textContent = [count, ...ignored].join(". ");
   }
 
@@ -206,5 +214,5 @@ function start(root) {
 if (typeof document !== "undefined") {
   document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("div.claims").forEach(start));
 } else {
-  module.exports = { parse, format, matches, compare }; // for its tests, in Node
+  module.exports = { parse, format, matches, compare, counted }; // for its tests, in Node
 }

@@ -1,5 +1,6 @@
 """HTML for a page, made from the templates of this folder."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def short(number: int | float) -> str:
     return f"{number:g}"
 
 
+def unbroken(place: str) -> str:
+    """Return a place in the paper, such as `Sec. 5, Fig. 13–14`, that breaks after commas only."""
+    in_parts = re.sub(r"(?<!,) ", "\N{NO-BREAK SPACE}", place)
+    return re.sub(r"(?<=\d)-(?=\d)", "–", in_parts)
+
+
 def environment() -> Environment:
     """Return an environment that has the templates, and in them the verdicts' `signs`."""
     jinja = Environment(
@@ -61,4 +68,5 @@ def environment() -> Environment:
     jinja.globals["widest"] = strips.RADIUS
     jinja.filters["slug"] = slug
     jinja.filters["short"] = short
+    jinja.filters["unbroken"] = unbroken
     return jinja

@@ -27,6 +27,8 @@ THEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
 ROW = re.compile(r" *<tr>.*?</tr>\n?", re.DOTALL)
 CELL = re.compile(r"<th.*?</th>", re.DOTALL)
 BLANK = re.compile(r'class="blank[^>]*>&nbsp;</th>')
+# A cell of a few words or numbers, which page.css keeps in one line.
+SHORT_CELL = re.compile(r'(class="data )(?=[^>]*>[^<]{1,12}</td>)')
 POSITION = re.compile(r"pos(\d+)")  # as `Layout.position_names` has it
 PNG_DPI = 96
 
@@ -161,6 +163,7 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     html = _in_one_row(styler.set_table_attributes('class="dataframe"').to_html())
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
     html = re.sub(r">-(?=0\.0*<)", ">", html)  # no -0.00
+    html = SHORT_CELL.sub(r"\1short ", html)
     return {
         "text/html": f'<div class="table-scroll" tabindex="0">{minus_signs(html)}</div>',
         "text/plain": plain,

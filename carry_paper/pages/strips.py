@@ -102,7 +102,10 @@ class Scale(NamedTuple):
         """Both ends in words; None if they are 0 and 1, which need not be said."""
         if (self.low, self.high) == (0, 1):
             return None
-        return in_short(self.low, 3), in_short(self.high, 3)
+        digits = 3
+        while in_short(self.low, digits) == in_short(self.high, digits):
+            digits += 1
+        return in_short(self.low, digits), in_short(self.high, digits)
 
 
 def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[Lane]:

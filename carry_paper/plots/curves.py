@@ -165,7 +165,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         for map_epoch in map_epochs:
             axes[name].axvline(map_epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
     axes["loss"].legend(loc="upper right")
-    axes["correct digits"].legend(loc="center right", bbox_to_anchor=(1, 0.4))
+    axes["correct digits"].legend(loc="lower right", ncols=3)  # below the curves, which end near 1
     tokens = layout.tick_labels()
     for i, head in np.ndindex(len(map_epochs), heads):
         ax = axes[f"{head} at {map_epochs[i]}"]

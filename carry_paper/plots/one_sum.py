@@ -217,7 +217,7 @@ class Drawing:
         """Return the entries of the legend."""
         layer = self.last_layer
         lines = {
-            "to a digit of one’s own column": PARTNER,
+            "to a digit of its own column": PARTNER,
             "elsewhere, in layer 0": ELSEWHERE,
             f"decision head, {layer}:{self.side['decision_head']}": DECISION_HEAD,
             f"other head of layer {layer}": OTHER_HEAD,

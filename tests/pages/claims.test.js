@@ -2,7 +2,7 @@
 "use strict";
 const test = require("node:test");
 const assert = require("node:assert");
-const { parse, format, matches, compare } = require("../../book/_static/claims.js");
+const { parse, format, matches, compare, counted } = require("../../book/_static/claims.js");
 
 const row = (more = {}) => ({
   section: "tab1",
@@ -73,4 +73,10 @@ test("rows without a number come last, both ways", () => {
   const by = (descending) => [...rows].sort((a, b) => compare(a, b, "paper", descending)).map(({ keys }) => keys.order);
   assert.deepEqual(by(false), [4, 3, 1, 0, 2]);
   assert.deepEqual(by(true), [1, 3, 4, 0, 2]);
+});
+
+test("a phone says where the rows are that it does not show", () => {
+  assert.equal(counted(152, 152, 337, false), "152 of 337 rows");
+  assert.match(counted(0, 337, 337, true), /^337 of 337 rows, folded/);
+  assert.match(counted(60, 152, 337, false), /^152 of 337 rows; the first 60 /);
 });

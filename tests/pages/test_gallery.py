@@ -6,6 +6,7 @@ from dataclasses import replace
 import gallery as extension
 import nbformat
 import pytest
+from docutils import nodes
 from PIL import Image
 
 from carry_paper.ledger.claims import claims
@@ -80,6 +81,18 @@ def test_a_card_has_a_pill_for_each_verdict():
         assert f'class="verdict {verdict}"' in html
     assert html.count("<span") == 3
     assert extension.pills(gallery.NOTHING) == gallery.NOTHING
+
+
+def test_counts_that_a_page_glues_become_pills_and_other_words_stay():
+    glued = nodes.inline("", "✓ 2 reproduced, ≠ 1 differs", classes=["pasted-text"])
+    others = [
+        nodes.inline("", "in 2 of 6 runs, ≠ 1", classes=["pasted-text"]),
+        nodes.inline("", "✓ 1 reproduced"),
+    ]
+    page = nodes.paragraph("", "", glued, *others)
+    extension.counts_as_pills(page)
+    assert page.children[1:] == others
+    assert page.children[0].astext().count('class="verdict ') == 2
 
 
 def test_rows_of_other_pages_in_a_box_count(committed):

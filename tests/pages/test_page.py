@@ -1,6 +1,7 @@
 """A page as an object: what it checks, what it puts on the page, and in which words."""
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -523,6 +524,12 @@ def test_a_count_of_runs_is_the_ledger_s_where_the_weights_are_its_own(page, mon
     assert page.counted("a", "ours") == {"0": True, "3": False}
     row = replace(row, groups=[NAME, "n1_s0.2_w1.0"])
     assert page.counted("a", "ours") is None
+
+
+def test_a_short_cell_of_a_table_stays_in_one_line(outputs):
+    show(pd.DataFrame({"x": ["0 of 6", "the answer without the final MLP"]}))
+    cells = re.findall(r'<td [^>]*class="([^"]*)"', outputs[0][1]["text/html"])
+    assert ["short" in names.split() for names in cells] == [True, False]
 
 
 def test_tables_name_positions_as_the_book_does_and_have_one_row_of_headers(outputs):

@@ -17,7 +17,7 @@ from carry_core import Ablation
 from carry_paper.ledger import report, results
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
-from carry_paper.pages.html import slug
+from carry_paper.pages.html import slug, unbroken
 from carry_paper.pages.links import playground_links
 from carry_paper.pages.page import Page
 from carry_paper.plots import style
@@ -180,6 +180,11 @@ def test_a_finding_that_no_run_can_tell_has_no_count():
     text = box.verdict_box(row.id for row in rows).text
     assert "0 of 0" not in text
     assert text.count("ours: none can tell can't tell") == len(rows)
+
+
+def test_a_place_in_the_paper_breaks_after_commas_only():
+    place = unbroken("Sec. 5, Fig. 13-14")
+    assert place.replace("\N{NO-BREAK SPACE}", "_") == "Sec._5, Fig._13–14"
 
 
 def test_lists_of_runs_are_on_hover():

@@ -45,6 +45,11 @@ def test_a_share_is_drawn_from_0_to_1_with_the_paper_and_its_tolerance():
     assert lane.ends is None
 
 
+def test_the_ends_of_a_short_scale_have_the_digits_that_tell_them_apart():
+    assert strips.Scale(0.99991, 1.0).ends == ("0.9999", "1")
+    assert strips.Scale(0.979, 1.021).ends == ("0.979", "1.02")
+
+
 def test_both_sources_have_one_scale_and_the_last_lane_says_where_it_ends():
     theirs, ours = of_number(author=number([-1.0]), ours=number([3.0]))
     assert (theirs.marks[0].x, ours.marks[0].x) == (strips.LEFT, RIGHT)
