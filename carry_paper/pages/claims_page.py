@@ -326,7 +326,13 @@ def data_of(name: str, outcomes: Outcomes) -> pd.DataFrame | None:
 
 def words(plain: str) -> Markup:
     """Return plain text as HTML, with the text between backticks as code, and with minus signs."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", minus_signs(str(escape(plain)))))
+    return Markup(re.sub(r"`([^`]+)`", _code, minus_signs(str(escape(plain)))))
+
+
+def _code(quoted: re.Match[str]) -> str:
+    """Return quoted code as Sphinx writes it, so that it breaks between its words only."""
+    parts = re.sub(r"[^ ]+", r'<span class="pre">\g<0></span>', quoted[1])
+    return f"<code>{parts}</code>"
 
 
 def share_a_rule(entries: Sequence[Entry]) -> bool:

@@ -27,8 +27,8 @@ THEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
 ROW = re.compile(r" *<tr>.*?</tr>\n?", re.DOTALL)
 CELL = re.compile(r"<th.*?</th>", re.DOTALL)
 BLANK = re.compile(r'class="blank[^>]*>&nbsp;</th>')
-# A cell of a few words or numbers, which page.css keeps in one line.
-SHORT_CELL = re.compile(r'(class="data )(?=[^>]*>[^<]{1,12}</td>)')
+# A cell such as `0 of 6` or `0.54–1.00`, which page.css keeps in one line.
+SHORT_CELL = re.compile(r'(class="data )(?=[^>]*>(?=[^<]*[ –])[^<]{2,12}</td>)')
 POSITION = re.compile(r"pos(\d+)")  # as `Layout.position_names` has it
 PNG_DPI = 96
 

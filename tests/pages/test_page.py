@@ -527,9 +527,9 @@ def test_a_count_of_runs_is_the_ledger_s_where_the_weights_are_its_own(page, mon
 
 
 def test_a_short_cell_of_a_table_stays_in_one_line(outputs):
-    show(pd.DataFrame({"x": ["0 of 6", "the answer without the final MLP"]}))
+    show(pd.DataFrame({"x": ["0 of 6", "the answer without the final MLP", "1.00"]}))
     cells = re.findall(r'<td [^>]*class="([^"]*)"', outputs[0][1]["text/html"])
-    assert ["short" in names.split() for names in cells] == [True, False]
+    assert ["short" in names.split() for names in cells] == [True, False, False]
 
 
 def test_tables_name_positions_as_the_book_does_and_have_one_row_of_headers(outputs):
