@@ -41,6 +41,7 @@ WORDS = {
 }
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 MOST_NUMBERED = 4  # columns of panels below which the numbers of all runs have room
+MOST_ABREAST = 6  # columns of panels below which names of two words, and of two sides, have room
 VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
 SHORT_NAMES = {AUTHORS: "author’s", OURS: "ours"}
 RUN_OF = {AUTHORS: "author’s run", OURS: "our run"}
@@ -105,11 +106,12 @@ def cell_bars(
     Cells with a carry-in are framed. The arguments are those of `carry_bars`; as `paper`,
     `sides` may have the printed cells.
     """
+    tables = {side: labelled(cells, part, labels) for side, cells in sides.items()}
+    n_columns = len(pd.concat(tables.values())[[part, "position"]].drop_duplicates())
     titled = {}
-    for side, cells in sides.items():
-        table = labelled(cells, part, labels)
-        positions = table.position.map(position_label)
-        titled[side] = table.assign(column=table[part] + "\n" + positions)
+    for side, table in tables.items():
+        names = table[part].str.replace(" ", "\n") if n_columns > MOST_ABREAST else table[part]
+        titled[side] = table.assign(column=names + "\n" + table.position.map(position_label))
     return _outcome_bars(titled, "carry_class", "column", 0.7, {})
 
 
@@ -137,8 +139,9 @@ def _outcome_bars(
             ax.axhline(y, **PAPER, clip_on=False)
         has_carry_in = _has_carry_in(row, rows[i], panel)
         colours = (CORRECT, TOO_SMALL if has_carry_in else TOO_LARGE, WRONG)
-        ticks = {"with_names": i == len(rows) - 1, "has_room": len(columns) <= MOST_NUMBERED}
-        bars_of_runs = _bars(ax, panel, runs, colours, **ticks)
+        bars_of_runs = _bars(ax, panel, runs, colours, has_room=len(columns) <= MOST_NUMBERED)
+        if i == len(rows) - 1:
+            _name_sides(ax, runs, abreast=len(columns) <= MOST_ABREAST)
         for run, bars in bars_of_runs.get(OURS, {}).items():
             for bar in bars:
                 bar.set_url(links.get((columns[j], run)))
@@ -238,7 +241,6 @@ def _bars(
     runs: Mapping[str, Any],
     colours: Sequence[str],
     *,
-    with_names: bool,
     has_room: bool,
 ) -> dict[str, dict[str, list[Rectangle]]]:
     """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
@@ -250,10 +252,8 @@ def _bars(
         sides: The cells of each side.
         runs: The numbers of all runs of each side.
         colours: The colours of correct digits, of those off by one, and of the others.
-        with_names: True if the sides are named below the panel.
         has_room: True if each run's number has room below its bar.
     """
-    place: dict[str, Any] = {"xytext": (0, -13), "textcoords": "offset points", "size": 8}
     gap = pd.DataFrame(index=[""])
     blocks: list[pd.DataFrame] = []
     sides_of_bars: list[str] = []
@@ -264,10 +264,6 @@ def _bars(
         shares = shares.assign(wrong=1 - shares.sum(axis=1, skipna=False))
         blocks += [shares, gap]
         sides_of_bars += [side] * len(shares) + [""]
-        if with_names:
-            name = SHORT_NAMES.get(side, side)
-            middle = start + (len(shares) - 1) / 2
-            ax.annotate(name, (middle, 0), ha="center", va="top", **place)
         start += len(shares) + 1
     bars = pd.concat(blocks[:-1])
     n_bars = len(bars)
@@ -292,6 +288,23 @@ def _bars(
     ax.tick_params(which="both", length=0, pad=2)
     ax.set_xticks(*_named_bars([str(run) for run in bars.index], has_room))
     return drawn
+
+
+def _name_sides(ax: Axes, runs: Mapping[str, Any], *, abreast: bool) -> None:
+    """Name the sides below their bars; if they are not abreast, each in a line of its own."""
+    start = 0
+    for line, (side, numbers) in enumerate(runs.items()):
+        place = (0, -13 if abreast else -13 - 10 * line)
+        ax.annotate(
+            SHORT_NAMES.get(side, side),
+            (start + (len(numbers) - 1) / 2, 0),
+            xytext=place,
+            textcoords="offset points",
+            size=8,
+            ha="center",
+            va="top",
+        )
+        start += len(numbers) + 1
 
 
 def _named_bars(runs: Sequence[str], has_room: bool) -> tuple[list[int], list[str]]:

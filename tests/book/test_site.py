@@ -310,6 +310,30 @@ FAINT = """(() => {
 })()"""
 
 
+# Words of a figure that lie on others, or are cut off at its edge. Digits in the picture, rotated
+# words, whose boxes are larger than they, and the tokens of an axis, one sign each, may touch.
+ON_EACH_OTHER = """(() => {
+  const found = [];
+  for (const figure of document.querySelectorAll(".figure-svg > svg")) {
+    const edge = figure.getBoundingClientRect();
+    const words = [...figure.querySelectorAll("text")].filter((text) => {
+      const { b } = text.getScreenCTM();
+      return text.textContent.trim().length > 1 && Math.abs(b) < 1e-3 && !text.closest(".numeral");
+    });
+    const boxes = words.map((text) => [text.textContent.trim(), text.getBoundingClientRect()]);
+    boxes.forEach(([text, box], i) => {
+      if (box.left < edge.left - 2 || box.right > edge.right + 2) found.push(`${text} is cut`);
+      for (const [other, its] of boxes.slice(i + 1)) {
+        const width = Math.min(box.right, its.right) - Math.max(box.left, its.left);
+        const height = Math.min(box.bottom, its.bottom) - Math.max(box.top, its.top);
+        if (width > 2 && height > 4) found.push(`${text} lies on ${other}`);
+      }
+    });
+  }
+  return found;
+})()"""
+
+
 # The smallest text of a figure, in px as it is seen, with its size; powers of ten are written with
 # smaller ones.
 SMALLEST = """(() => {
@@ -354,6 +378,7 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     browser.open(path.as_uri())
     browser.wait("document.readyState === 'complete'")
     measured = browser.run(MEASURE)
+    assert browser.run(ON_EACH_OTHER) == []
     if path.stem in MOST_TITLES:
         check_sidebar(browser, path.stem)
     for width in (1400, 400):

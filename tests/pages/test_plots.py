@@ -116,6 +116,8 @@ def test_bars_are_numbered_where_there_is_room():
     crowded = cell_bars(sides, "without").axes[0]
     assert [tick.get_text() for tick in crowded.get_xticklabels()] == ["0", "5", "0", "5"]
     assert crowded.get_title() == "MLP\npos. 0"
+    more = pd.concat([cells, cells.assign(without="carry neurons")])
+    assert cell_bars({OURS: more}, "without").axes[6].get_title() == "carry\nneurons\npos. 0"
     roomy = cell_bars({OURS: cells[cells.position == "pos0"]}, "without").axes[0]
     assert [tick.get_text() for tick in roomy.get_xticklabels()] == list("012345")
 
