@@ -118,11 +118,11 @@ class Gallery(SphinxDirective):
 
 def counts_as_pills(doctree: nodes.Element) -> None:
     """Replace counts of verdicts that a page glues, as lead pages do, by pills."""
-    for glued in [*doctree.findall(nodes.inline)]:
-        counts = glued.astext()
-        if "pasted-text" in glued["classes"] and COUNTS.fullmatch(counts):
+    for inline in [*doctree.findall(nodes.inline)]:
+        counts = inline.astext()
+        if "pasted-text" in inline["classes"] and COUNTS.fullmatch(counts):
             html = f'<span class="counted">{pills(counts)}</span>'
-            glued.replace_self(nodes.raw("", html, format="html"))
+            inline.replace_self(nodes.raw("", html, format="html"))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
