@@ -46,6 +46,9 @@ def test_a_page_is_true_of_two_other_groups_and_of_another_run():
         ("It is so in {glue}`x`.", "a marker without its value"),
         ("It is so .", "a space before a mark"),
         ("It is so..", "two full stops"),
+        ("It is so in all 6 of our runs and in –.", "a dash for a value"),
+        ("The correlation is -0.41 here.", "a hyphen for a minus"),
+        ("Our only run answer every sum.", "a plural for one"),
     ],
 )
 def test_what_no_sentence_has_is_seen(sentence, fault):
@@ -58,6 +61,7 @@ def test_what_no_sentence_has_is_seen(sentence, fault):
     [
         "It is so in 4 of our 6 runs (0, 1, 3 and 4), at 1:0 and from 0.1 to 1, in 11 models.",
         "The head `1:0` reads pos. 7; none of 6 runs, 1 of our 6 runs, run 1, 2-layer models do.",
+        "A cell | – | has none; runs 6–63 do, our only run answers, at −0.4, in n2_s0.3_w-1, 0-5.",
         "The paper prints 0.13 ± 0.1, of 1,000 sums; at epoch 40 all 3 runs and 1 run more did.",
     ],
 )
