@@ -184,7 +184,9 @@ def none_stored(source: str) -> str:
 
 
 def n_of_runs(shows: "pd.Series[bool]") -> str:
-    """Return the number of runs that show something, such as `4 of 6 runs`."""
+    """Return the number of runs that show something, such as `4 of 6 runs` or `all 6 runs`."""
+    if len(shows) and shows.all():
+        return _all_of(len(shows), "")
     return f"{int(shows.sum())} of {len(shows)} runs"
 
 
@@ -320,6 +322,31 @@ def all_heads_form_staircases(transitions: pd.DataFrame) -> "pd.Series[bool]":
     `transitions` are those of `findings.dynamics`; `passes` has the epoch of each head, or NaN.
     """
     return transitions.passes.map(lambda epochs: not np.isnan(epochs).any())
+
+
+def heads_form_staircases(epochs: Epochs) -> str:
+    """Return a sentence on when each head of a one-layer run forms its staircase (Fig. 2)."""
+    formed = sorted(epoch for epoch in epochs if not np.isnan(epoch))
+    if not formed:
+        return "No head forms a staircase."
+    times = [f"at epoch {epoch:.0f}" for epoch in formed] + ["never"] * (len(epochs) - len(formed))
+    return f"One head forms a staircase {', the other '.join(times)}."
+
+
+def ends_by_staircase(exact: pd.Series, formed: "pd.Series[bool]") -> str:
+    """Return a sentence on the exact match with which runs end, with staircases or not (Fig. 9).
+
+    Args:
+        exact: The exact match at the end, by run.
+        formed: True for a run whose heads form their staircases.
+    """
+    if formed.all() or not formed.any():
+        return f"The lowest run ends at {exact.min():.2f} exact match."
+    lowest, highest = exact[formed].min(), exact[~formed].max()
+    return (
+        f"The lowest of these ends at {lowest:.2f} exact match, the highest of the others at"
+        f" {highest:.2f}."
+    )
 
 
 def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:

@@ -391,6 +391,7 @@ def test_the_parts_that_move_the_carry_of_a_side_s_runs():
 
 def test_values_are_spread_and_counted():
     assert words.n_of_runs(pd.Series([True, False, True])) == "2 of 3 runs"
+    assert words.n_of_runs(pd.Series([True, True, True])) == "all 3 runs"
     assert words.spread(pd.Series([0.5, 0.25])) == "0.25 to 0.50 (mean 0.38)"
     assert words.spread(pd.Series(dtype=float)) == words.MISSING
     assert words.counted(pd.Series(["a", "b", "b"])) == "2 b, 1 a"
@@ -859,3 +860,28 @@ def test_a_group_that_does_not_suit_a_page_is_refused_in_one_line():
     check_suits(groups.MAIN, True, "anything")
     with pytest.raises(BadInput, match=r"^n1_s0.3_w0.2 has 1 layer, .*: expected two layers[.]$"):
         check_suits("n1_s0.3_w0.2", False, "two layers")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ([90.0, 140.0], "One head forms a staircase at epoch 90, the other at epoch 140."),
+        ([140.0, 90.0], "One head forms a staircase at epoch 90, the other at epoch 140."),
+        ([np.nan, 40.0], "One head forms a staircase at epoch 40, the other never."),
+        ([np.nan, np.nan], "No head forms a staircase."),
+        ([40.0], "One head forms a staircase at epoch 40."),
+    ],
+)
+def test_a_head_may_never_form_its_staircase(epochs, expected):
+    assert words.heads_form_staircases(epochs) == expected
+
+
+def test_runs_end_with_their_staircases_or_without():
+    exact = pd.Series([0.8, 0.5, 0.3], [0, 1, 4])
+    some = words.ends_by_staircase(exact, pd.Series([True, True, False], exact.index))
+    assert some == (
+        "The lowest of these ends at 0.50 exact match, the highest of the others at 0.30."
+    )
+    for alike in (True, False):
+        sentence = words.ends_by_staircase(exact, pd.Series([alike] * 3, exact.index))
+        assert sentence == "The lowest run ends at 0.30 exact match."
