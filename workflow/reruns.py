@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "tab01_decision_head_and_final_mlp": {"n_examples": 200},  # ablations
     "tab05_decoder": {"n_examples": 1_000},  # neurons ablated
     "does_the_head_decide": {"n_examples": 50},  # swaps between sums
-    "one_line_carries": {"n_examples": 50},  # swaps of a direction
+    "one_line_carries": {"n_examples": 50, "run": 0},  # swaps of a direction
     "the_same_algorithm_elsewhere": {"n_examples": 50},  # stored results of all groups
 }
 FOLDER = ROOT / "_build" / "reruns"
