@@ -117,6 +117,8 @@ def rerun(name: str, parameters: Mapping[str, Any]) -> Rerun:
 
         def keep(data: Any, cell: NotebookNode = cell, **options: Any) -> None:
             metadata = options.get("metadata", {})
+            if not options.get("raw"):
+                data = {"text/plain": repr(data)}
             cell.outputs.append(nbformat.v4.new_output("display_data", data, metadata=metadata))
 
         with (
