@@ -307,10 +307,11 @@ def drawn(sides: Collection[str], both: str, alone: str) -> str:
     return alone.format(whose=OWNERS["author" if AUTHORS in sides else "ours"])
 
 
-def lowest_to_highest(values: "pd.Series[float]") -> str:
-    """Return the range of some shares in words: `0.05 to 0.99`, or `0.33` if all are alike."""
-    ends = [f"{end:.2f}" for end in (values.min(), values.max())]
-    return " to ".join(dict.fromkeys(ends))
+def lowest_to_highest(values: Any, digits: int = 2) -> str:
+    """Return the range of some numbers in words: `0.05 to 0.99`, or `0.33` if all are alike."""
+    series = pd.Series(values)
+    ends = [f"{end:.{digits}f}" for end in (series.min(), series.max())]
+    return minus_signs(" to ".join(dict.fromkeys(ends)))
 
 
 # ---- tables of runs
@@ -358,8 +359,7 @@ def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:
     worst = exact.loc[fall.idxmax()]
     return {
         "perfect": exact["best"] == 1,
-        "worst_best": exact["best"].min(),
-        "best_best": exact["best"].max(),
+        "best_range": lowest_to_highest(exact["best"]),
         "drop_level": VISIBLE_DROP,
         "drops": fall > VISIBLE_DROP,
         "falls": _furthest_fall(worst),
@@ -811,7 +811,8 @@ def primed_parts(
     separations, costs, accuracies = side
     words = decodable(separations, n_long)
     for name in ("carried", "corrected", "trained", "spared"):
-        words[name] = ", ".join(f"{round(x, 2) + 0:.2f}" for x in costs[name])  # no -0.00
+        listed = ", ".join(f"{round(x, 2) + 0:.2f}" for x in costs[name])  # no -0.00
+        words[name] = minus_signs(listed)
     without_carry_in = accuracies[accuracies.digits == "without a carry-in"]
     means = without_carry_in.groupby("without", sort=False).accuracy.mean()
     losses = (means["intact"] - means).round(2)

@@ -297,6 +297,8 @@ def test_a_caption_names_the_sides_that_are_drawn(sides, expected):
 def test_a_range_of_one_number_is_that_number():
     assert words.lowest_to_highest(pd.Series([0.25, 0.5])) == "0.25 to 0.50"
     assert words.lowest_to_highest(pd.Series([0.251, 0.249])) == "0.25"
+    assert words.lowest_to_highest([102, 102], digits=0) == "102"
+    assert words.lowest_to_highest([0.1, -0.2], digits=1) == "−0.2 to 0.1"
 
 
 def test_spans_have_the_ends():
@@ -578,8 +580,7 @@ def test_the_worst_fall_of_an_exact_match():
     glued = words.exact_matches(exact)
     assert {name: words.in_words(value) for name, value in glued.items()} == {
         "perfect": "1 of 3 runs (0)",
-        "worst_best": 0.7,
-        "best_best": 1.0,
+        "best_range": "0.70 to 1.00",
         "drop_level": 0.1,
         "drops": "1 of 3 runs (2)",
         "falls": "It falls furthest in run 2, from 0.90 to 0.75.",
