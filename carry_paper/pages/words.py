@@ -368,7 +368,7 @@ def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:
 
 def _furthest_fall(worst: "pd.Series[float]") -> str:
     """Return a sentence on the exact match that falls furthest from its best to the end."""
-    best, last = (f"{worst[when]:.2f}" for when in ("best", "at the end"))
+    best, last = (f"{worst[when]:.3f}" for when in ("best", "at the end"))
     if best == last:
         return "No run ends visibly below its best."
     return f"It falls furthest in run {worst.name}, from {best} to {last}."

@@ -583,9 +583,9 @@ def test_the_worst_fall_of_an_exact_match():
         "best_range": "0.70 to 1.00",
         "drop_level": 0.1,
         "drops": "1 of 3 runs (2)",
-        "falls": "It falls furthest in run 2, from 0.90 to 0.75.",
+        "falls": "It falls furthest in run 2, from 0.900 to 0.750.",
     }
-    exact["at the end"] = exact["best"] - 0.001
+    exact["at the end"] = exact["best"] - 0.0001
     assert words.exact_matches(exact)["falls"] == "No run ends visibly below its best."
 
 
