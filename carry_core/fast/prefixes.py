@@ -4,10 +4,11 @@ Interventions share a pass up to the first activation that they change different
 attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips and
 MLPs changes a layer, it runs without hooks (`blocks.PlainBlock`, or in C++ `compiled`), and these
 share its attention and what each head writes. The logits equal those of `model.py` with one
-intervention at a time up to rounding, and take a quarter of the time or less. All this reads the model's weights, and
-takes two interventions for one where `changes` says that they are alike. So `passes` shares only
-for plain models (`plain.is_plain`) in float32 or float64 and for interventions of the core's own
-kinds, and runs one pass per intervention for all others.
+intervention at a time up to rounding, and take a quarter of the time or less.
+
+All this reads the model's weights, and takes two interventions for one where `changes` says that
+they are alike. So `passes` shares only for plain models (`plain.is_plain`) in float32 or float64
+and for interventions of the core's own kinds, and runs one pass per intervention for all others.
 """
 
 from collections.abc import Callable, Collection, Hashable, Sequence
