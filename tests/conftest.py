@@ -1,6 +1,7 @@
 import os
 import pickle
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Generator, Iterable, Iterator
@@ -192,6 +193,19 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CARRY_DATA", str(folder))
     monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return folder
+
+
+@pytest.fixture
+def no_cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SLURM's commands fail at once; where they are installed but no cluster answers, each waits.
+
+    Snakemake asks `scontrol` whenever it starts.
+    """
+    folder = tmp_path_factory.mktemp("no_cluster")
+    for name in filter(shutil.which, ("sinfo", "scontrol")):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
 
 @pytest.fixture(scope="session")
