@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from carry_core import runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
 from carry_core.groups import MAIN
@@ -32,6 +32,8 @@ def few(monkeypatch, data):
     monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in IDS})
     monkeypatch.setattr(recipes, "SUMS", 100)
     monkeypatch.setattr(survey, "SAMPLE", 500)
+    monkeypatch.setattr(measure, "DECISION_SUMS", 500)
+    monkeypatch.setattr(measure, "DECISION_PAIRS", 25)
     monkeypatch.setattr(interchange_maps, "default_pairs", lambda name: 200)
     monkeypatch.setattr(typology, "COUNT", 50)
     recipes.drawn_sums.cache_clear()
