@@ -92,8 +92,8 @@ def test_a_row_that_cannot_be_measured_is_reported_and_left_out(monkeypatch):
     def fail(evidence):
         return 1 / 0
 
-    for measure, reason in ((refuse, "It needs the paper's"), (fail, "ZeroDivisionError")):
-        entry = registry.Entry(measure, None, (MAIN,))
+    for function, reason in ((refuse, "It needs the paper's"), (fail, "ZeroDivisionError")):
+        entry = registry.Entry(function, None, (MAIN,))
         assert measuring._measured("finding/x", "quick", entry) is None
         assert reported[-1].startswith("finding/x, quick: not measured.")
         assert reason in reported[-1]

@@ -70,7 +70,7 @@ def test_the_command_writes_what_it_prints(data, few_random_sums, tmp_path, monk
     save_random(groups.find(NAME), (0,), "quick", 9)
     ask = compare.ask
     monkeypatch.setattr(compare, "ask", lambda subject, report: ask(subject, report, 8, few_sums))
-    monkeypatch.setattr(comparison, "drawings", lambda subject, answers: [])  # they are tested above
+    monkeypatch.setattr(comparison, "drawings", lambda *_: [])  # they are tested above
     rows, page = tmp_path / "rows.json", tmp_path / "page.html"
     monkeypatch.setattr(
         "sys.argv", ["carry", "compare", NAME, "--json", str(rows), "--html", str(page)]
