@@ -41,7 +41,7 @@ from carry_core.model import (
     Read,
     TensorHook,
     Transformer,
-    cache_hook,
+    activations_at,
     checked_config,
     plain_name,
 )
@@ -333,10 +333,8 @@ class Patch(Intervention):
             )
         a, b = sums.some_sums(source, model.config.width)
         tokens = sums.input_tokens(a, b, model.config.layout).to(model.device)
-        cache: dict[str, Tensor] = {}
         with torch.no_grad():
-            model(tokens, cache_hook(cache, *names), read)
-        return cache
+            return activations_at(model, tokens, names, read)
 
 
 @dataclass(frozen=True)
@@ -574,10 +572,8 @@ def means(
     total: dict[str, Tensor] = {}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        cache: dict[str, Tensor] = {}
-        model(tokens, cache_hook(cache, *names), read)
-        for name in names:
-            total[name] = total.get(name, 0.0) + cache[name].double().sum(0)
+        for name, x in activations_at(model, tokens, names, read).items():
+            total[name] = total.get(name, 0.0) + x.double().sum(0)
     dtype = model.embed.weight.dtype
     return {name: (x / len(a)).to(dtype) for name, x in total.items()}
 

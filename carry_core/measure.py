@@ -42,7 +42,7 @@ from carry_core.model import (
     ModelConfig,
     Read,
     Transformer,
-    cache_hook,
+    activations_at,
     checked_config,
     plain_name,
 )
@@ -523,16 +523,10 @@ def activations(
     if isinstance(names, str):
         names = [names]
     hook_names = {name: model.config.hook_name(name) for name in names}
-    cache: dict[str, Tensor] = {}
-    store = cache_hook(cache, *hook_names.values())
-
-    def ablate_and_store(name: str, x: Tensor) -> Tensor:
-        return store(name, ablate(name, x))
-
     batches: dict[str, list[Tensor]] = {name: [] for name in names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        model(tokens, ablate_and_store, read)  # overwrites the last batch's activations
+        cache = activations_at(model, tokens, hook_names.values(), read, ablate)
         for name, hook_name in hook_names.items():
             batches[name].append(cache[hook_name])
     return {name: torch.cat(parts) for name, parts in batches.items()}

@@ -27,13 +27,14 @@ TransformerLens's spelling, such as `blocks.1.attn.hook_z`, is understood wherev
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
 from typing import Any, NoReturn, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput, check_whole
@@ -201,6 +202,46 @@ def plain_name(name: Any) -> str:
     if not isinstance(name, str):
         return ""
     return name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
+
+
+class _PassEnd(Exception):
+    """Ends a forward pass whose rest is not needed."""
+
+
+def activations_at(
+    model: "Transformer",
+    tokens: Int[Tensor, "batch pos"],
+    names: Collection[str],
+    read: Read = None,
+    hook: TensorHook = no_hook,
+) -> dict[str, Tensor]:
+    """Return activations as they are after `hook`, from a pass that ends at the last of them.
+
+    `names` are hook points in our spelling. A wrapper's pass, such as a compiled model's, does not
+    end early.
+
+    Raises:
+        BadInput: As `Transformer.forward`, up to there.
+    """
+    cache: dict[str, Tensor] = {}
+    order = model.config.hook_names
+    last = max(names, key=order.index, default="")
+    ends_early = type(model) is Transformer
+
+    def change_and_keep(name: str, x: Tensor) -> Tensor:
+        x = hook(name, x)
+        if name in names:
+            cache[str(name)] = x
+        if name == last and ends_early:
+            raise _PassEnd
+        return x
+
+    points = frozenset(names)
+    if hook is not no_hook:
+        points |= hook.points if isinstance(hook, HookAt) else frozenset(order)
+    with suppress(_PassEnd):
+        model(tokens, HookAt(points, change_and_keep), read)
+    return cache
 
 
 @dataclass(frozen=True)

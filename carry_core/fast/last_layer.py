@@ -5,19 +5,25 @@ last attention is computed once for all sums, and what many ablations share is c
 each sum. A dozen ablations then cost about as much as one or two passes of the model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput
+from carry_core.fast.compiled import CompiledBlock, CompiledUnembedding, bits, is_compiled
 from carry_core.fast.layers import product
 from carry_core.fast.plain import is_plain, is_precise
 from carry_core.model import Transformer
 
 # Some of the sums, as indices in ascending order; a sum may occur more than once.
 Indices = Int[Tensor, " _"]
+
+# The stream after the MLP, `[sums, pos, d_model]`, of some sums of a chunk with the i-th set of
+# neurons; and a function that prepares a chunk for this.
+Posts = Callable[[int, Indices], Float[Tensor, "sums pos d_model"]]
+PostsOf = Callable[[Float[Tensor, "chunk pos d_model"]], Posts]
 
 CHUNK = 2_048  # sums that pass through the MLP at once; some hundred of them are in each set
 
@@ -52,6 +58,11 @@ class LastLayer:
         # This takes up memory only as it is filled.
         self.resid_mid = torch.empty(n_sums, config.width, config.d_model, dtype=dtype)
         self.n_filled = 0
+        self.compiled: CompiledBlock | None = None
+        self.unembed: CompiledUnembedding | None = None
+        if is_compiled(model):
+            self.compiled = CompiledBlock(self.block, config.layout.answer)
+            self.unembed = CompiledUnembedding(model)
 
     def append(self, resid_mid: Float[Tensor, "batch pos d_model"]) -> None:
         """Store the streams of the next sums."""
@@ -95,6 +106,22 @@ class LastLayer:
         Row i of `neurons` marks the neurons that stay for the i-th set of sums. All others are
         ablated.
         """
+        n_positions = self.resid_mid.shape[1]
+        answers = [torch.empty(len(sums), n_positions, dtype=torch.int8) for sums in sets]
+        posts_of = self._posts(neurons)
+        if self.compiled is not None:
+            posts_of = self._compiled_posts(self.compiled, neurons)
+        for chunk in self._chunks():
+            posts = posts_of(self.resid_mid[chunk])
+            for i, sums in enumerate(sets):
+                # The set's sums that are in this chunk.
+                bounds = torch.tensor([chunk.start, chunk.stop])
+                first, end = torch.searchsorted(sums, bounds).tolist()
+                answers[i][first:end] = self._answers(posts(i, sums[first:end] - chunk.start))
+        return answers
+
+    def _posts(self, neurons: Bool[Tensor, "set neuron"]) -> PostsOf:
+        """Return a function of a chunk's `resid_mid` whose result is a `Posts` of these sets."""
         up, down = self.block.up, self.block.down
         in_all = neurons.all(0)  # what these write is computed once
         in_some = neurons.any(0) & ~in_all
@@ -103,22 +130,37 @@ class LastLayer:
         down_of_all = down.weight[:, in_all].contiguous()
         down_of_set = [(down.weight[:, in_some] * row).contiguous() for row in neurons[:, in_some]]
 
-        n_positions = self.resid_mid.shape[1]
-        answers = [torch.empty(len(sums), n_positions, dtype=torch.int8) for sums in sets]
-        for chunk in self._chunks():
-            resid_mid = self.resid_mid[chunk]
+        def posts_of(resid_mid: Tensor) -> Posts:
             normed = self.block.norm(resid_mid)
             post_of_all = product(normed, *up_of_all).relu()
             post_of_some = product(normed, *up_of_some).relu()
             with_all = resid_mid + product(post_of_all, down_of_all, down.bias)
-            for answer, sums, weight in zip(answers, sets, down_of_set, strict=True):
-                # The set's sums that are in this chunk.
-                bounds = torch.tensor([chunk.start, chunk.stop])
-                first, end = torch.searchsorted(sums, bounds).tolist()
-                rows = sums[first:end] - chunk.start
-                resid_post = with_all[rows] + product(post_of_some[rows], weight)
-                answer[first:end] = self._answers(resid_post)
-        return answers
+
+            def posts(i: int, sums: Tensor) -> Tensor:
+                return with_all[sums] + product(post_of_some[sums], down_of_set[i])
+
+            return posts
+
+        return posts_of
+
+    def _compiled_posts(self, block: CompiledBlock, neurons: Bool[Tensor, "set neuron"]) -> PostsOf:
+        """Return the same as `_posts`, computed in C++."""
+        kept = bits(neurons)
+        n_positions = self.resid_mid.shape[1]
+        position = torch.arange(n_positions).unsqueeze(1)
+
+        def posts_of(resid_mid: Tensor) -> Posts:
+            fired = block.fire(resid_mid.flatten(0, 1))
+
+            def posts(i: int, sums: Tensor) -> Tensor:
+                # Rows of one position follow each other, since much the same neurons are active.
+                rows = (sums * n_positions + position).flatten()
+                post = block.posts(fired, rows, kept[i])
+                return post.view(n_positions, len(sums), post.shape[1]).transpose(0, 1)
+
+            return posts
+
+        return posts_of
 
     def _chunks(self) -> Iterator[slice]:
         for start in range(0, len(self.resid_mid), CHUNK):
@@ -126,4 +168,6 @@ class LastLayer:
 
     def _answers(self, resid: Float[Tensor, "batch pos d_model"]) -> Int[Tensor, "batch pos"]:
         """Return the digits that the model reads off the stream after its last layer."""
+        if self.unembed is not None:
+            return torch.argmax(self.unembed(resid), -1)
         return torch.argmax(self.model.unembed(self.model.norm(resid)), -1)

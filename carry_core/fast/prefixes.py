@@ -2,15 +2,14 @@
 
 Interventions share a pass up to the first activation that they change differently. Layer 0's
 attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips and
-MLPs changes a layer, it runs without hooks (`blocks.PlainBlock`), and these share its attention
-and what each head writes. The logits equal those of `model.py` with one intervention at a time up
-to rounding, and take a third to a quarter of the time. All this reads the model's weights, and
+MLPs changes a layer, it runs without hooks (`blocks.PlainBlock`, or in C++ `compiled`), and these
+share its attention and what each head writes. The logits equal those of `model.py` with one
+intervention at a time up to rounding, and take a quarter of the time or less. All this reads the model's weights, and
 takes two interventions for one where `changes` says that they are alike. So `passes` shares only
 for plain models (`plain.is_plain`) in float32 or float64 and for interventions of the core's own
 kinds, and runs one pass per intervention for all others.
 """
 
-import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +19,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core.fast.blocks import PlainBlock, Zeroed, zeroed_in
+from carry_core.fast.compiled import (
+    CompiledBlock,
+    CompiledFirstLayer,
+    CompiledUnembedding,
+    is_compiled,
+)
+from carry_core.fast.first_layer import FirstLayer
 from carry_core.fast.plain import is_plain, is_precise
 from carry_core.interventions import (
     INTACT,
@@ -34,7 +40,6 @@ from carry_core.model import (
     POINTS,
     Hook,
     HookAt,
-    Positions,
     Read,
     TensorHook,
     Transformer,
@@ -121,96 +126,6 @@ class SeparatePasses:
         return [self.model(tokens, hook, self.read) for hook in self.hooks]
 
 
-class FirstLayer:
-    """The attention of a trained model's layer 0, from tables over (token, position).
-
-    The layer sees one of a dozen tokens at each position. So its softmaxes are made of only a few
-    terms, and its heads can write only a few vectors for a key. A sum's attention is put together
-    from these, in a third of the time.
-
-    Attributes:
-        embedding: The scaled token embedding, `[token, d_model]`.
-        value: Values by head and table row, `[head, row, d_head]`. A row is a position and a token
-            there; those of one position come one after the other.
-        term: A softmax's terms by query and key row, `[head, row, row]`, not yet normalised.
-        written: The vector that a head writes if it attends to one key alone,
-            `[head, row, d_model]`.
-    """
-
-    def __init__(self, model: Transformer) -> None:
-        config, block = model.config, model.blocks[0]
-        n_tokens = len(model.embed.weight)
-        self.n_heads = config.heads
-        self.embedding = model.embed.weight * math.sqrt(config.d_model)
-
-        length = config.layout.length
-        position = torch.arange(length, device=model.embed.weight.device)
-        self.first_row = position * n_tokens
-        every_token = self.embedding.unsqueeze(1).expand(-1, length, -1)
-        qkv = block.qkv(every_token)  # (token, pos, head, d_head) each
-        q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in qkv)
-
-        # Double precision, since all terms of one sum may be far below the largest of any sum.
-        score = q.double() @ k.double().mT / math.sqrt(config.d_head)  # (head, row, row)
-        score = score.unflatten(2, (length, n_tokens))  # (head, query row, key, token)
-        if config.causal:
-            query = position.repeat_interleave(n_tokens)
-            is_later = (position > query[:, None]).unsqueeze(-1)
-            score = score.masked_fill(is_later, -torch.inf)
-        largest = score.amax((2, 3), keepdim=True)
-        self.term = (score - largest).exp().flatten(2)
-
-        o = block.o.weight.view(-1, config.heads, config.d_head)  # (d_model, head, d_head)
-        self.written = self.value @ o.permute(1, 2, 0)
-        self.bias = block.o.bias
-        n_rows = length * n_tokens
-        self.first_row_of_head = (
-            torch.arange(config.heads, device=position.device)[:, None] * n_rows
-        )
-
-    def pattern(
-        self, tokens: Int[Tensor, "batch pos"], query: Positions
-    ) -> Float[Tensor, "batch query head key"]:
-        """Return the attention probabilities at these query positions."""
-        row = tokens + self.first_row
-        query_row = row[:, query][:, :, None, None] + self.first_row_of_head
-        entry = query_row * self.term.shape[-1] + row[:, None, None]
-        term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
-        return torch.div(term, term.sum(-1, keepdim=True)).to(self.embedding.dtype)
-
-    def z(
-        self, tokens: Int[Tensor, "batch pos"], query: Positions
-    ) -> Float[Tensor, "batch query head d_head"]:
-        """Return `attn.z`."""
-        row = tokens + self.first_row
-        pattern = self.pattern(tokens, query)
-        heads = []
-        for head in range(self.n_heads):
-            heads.append(pattern[:, :, head] @ F.embedding(row, self.value[head]))
-        return torch.stack(heads, 2)
-
-    def mids(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        query: Positions,
-        conditions: Collection[Zeroed],
-    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
-        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
-        row = (tokens + self.first_row).unsqueeze(1) + self.first_row_of_head  # (batch, head, key)
-        written = F.embedding(row.flatten(1), self.written.flatten(0, 1))
-        pattern = self.pattern(tokens, query)  # (batch, query, head, key)
-        embedded = F.embedding(tokens[:, query], self.embedding)
-        mids = {}
-        for zeroed in conditions:
-            stream = self.bias.expand_as(embedded) if zeroed.skip else embedded + self.bias
-            weight = pattern
-            if zeroed.heads:
-                weight = pattern.clone()
-                weight[:, :, [*zeroed.heads]] = 0
-            mids[zeroed] = torch.baddbmm(stream, weight.flatten(2), written)
-        return mids
-
-
 class Branch(NamedTuple):
     """Interventions that do the same at some hook points.
 
@@ -244,7 +159,7 @@ class SharedPrefix:
         watch: Hook | None = None,
         source: Source | None = None,
     ) -> None:
-        self.model, self.read, self.first = model, read, FirstLayer(model)
+        self.model, self.read = model, read
         self.interventions = [*interventions]
         self.hooks = _hooks(model, interventions, read, source)
         self.changes: list[dict[str, Hashable]] = []
@@ -256,12 +171,16 @@ class SharedPrefix:
             self.watch = only_seen_by(watch)
             self.interventions.append(INTACT)
             self.changes.append({})
+        use_compiled = is_compiled(model)
+        self.first = CompiledFirstLayer(model) if use_compiled else FirstLayer(model)
+        self.unembed = CompiledUnembedding(model) if use_compiled else None
+        block_type = CompiledBlock if use_compiled else PlainBlock
         self.blocks = []
         for l, block in enumerate(model.blocks):
             every_position = range(model.config.layout.length)
             query = model.queries(l, read)
             positions = every_position[query] if isinstance(query, slice) else query
-            self.blocks.append(PlainBlock(block, positions))
+            self.blocks.append(block_type(block, positions))
 
     @torch.inference_mode()
     def __call__(
@@ -269,21 +188,21 @@ class SharedPrefix:
     ) -> list[Float[Tensor, "batch query vocab"]]:
         """Return the logits under each intervention."""
         logits: dict[int, Tensor] = {}
-        embedded = F.embedding(tokens, self.first.embedding)
-        self._follow(0, tokens, embedded, range(len(self.changes)), logits)
+        self._follow(0, tokens, None, range(len(self.changes)), logits)
         return [logits[i] for i in range(len(self.hooks))]
 
     def _follow(
         self,
         l: int,
         tokens: Tensor,
-        resid: Tensor,
+        resid: Tensor | None,
         members: Sequence[int],
         logits: dict[int, Tensor],
     ) -> None:
         """Compute the logits of some members from the stream that enters a layer.
 
-        Up to that point, these members have changed the same activations in the same way.
+        Up to that point, these members have changed the same activations in the same way. Into
+        layer 0 the embedding enters; it is None until it is needed.
         """
         model = self.model
         is_last = l == model.config.layers - 1
@@ -296,29 +215,41 @@ class SharedPrefix:
                 if not is_last:
                     self._follow(l + 1, tokens, after, branch.members, logits)
                 elif branch.members != [self.watcher]:  # the watcher's logits are not needed
-                    unembedded = branch.hook("logits", model.unembed(model.norm(after)))
+                    unembedded = branch.hook("logits", self._unembedded(after))
                     logits |= dict.fromkeys(branch.members, unembedded)
 
+    def _unembedded(self, resid: Tensor) -> Tensor:
+        """Return the logits from the stream after the last layer."""
+        if self.unembed is not None:
+            return self.unembed(resid)
+        logits: Tensor = self.model.unembed(self.model.norm(resid))
+        return logits
+
     def _layer(
-        self, l: int, tokens: Tensor, resid: Tensor, before: Branch, branches: Sequence[Branch]
+        self,
+        l: int,
+        tokens: Tensor,
+        resid: Tensor | None,
+        before: Branch,
+        branches: Sequence[Branch],
     ) -> list[Tensor]:
         """Return the stream after a layer in each branch, from the one that enters the layer."""
         plain, query = self.blocks[l], self.model.queries(l, self.read)
         zeroed_parts = [self._zeroed(l, branch) for branch in branches]
         conditions = {parts.of_attention for parts in zeroed_parts if parts is not None}
-        stream = resid
         z: Tensor | None = None
         if l == 0 and not before.changes:
             mids = self.first.mids(tokens, query, conditions)
         else:
-            stream, z = self._attention(l, resid, before)
-            mids = plain.mids(stream[:, query], z, conditions)
+            resid, z = self._attention(l, self._entering(tokens, resid), before)
+            mids = plain.mids(resid[:, query], z, conditions)
         afters = []
         for branch, parts in zip(branches, zeroed_parts, strict=True):
             if parts is None:
                 if z is None:
                     z = self.first.z(tokens, query)
-                mid = plain.block.mix(stream[:, query], z, branch.hook)
+                resid = self._entering(tokens, resid)
+                mid = plain.block.mix(resid[:, query], z, branch.hook)
                 afters.append(plain.block.mlp(mid, branch.hook))
                 continue
             mid = mids[parts.of_attention]
@@ -326,6 +257,10 @@ class SharedPrefix:
                 self.watch(f"blocks.{l}.resid_mid", mid)
             afters.append(plain.after(mid, parts))
         return afters
+
+    def _entering(self, tokens: Tensor, resid: Tensor | None) -> Tensor:
+        """Return the stream that enters a layer: the embedding if it is not computed yet."""
+        return F.embedding(tokens, self.first.embedding) if resid is None else resid
 
     def _attention(
         self, l: int, resid: Float[Tensor, "batch pos d_model"], before: Branch

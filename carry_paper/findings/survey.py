@@ -173,7 +173,9 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     for ablation, predicted in zip(late, predictions, strict=True):
         cells[ablation] = measure.score(predicted, a, b)
     if early:
-        sampled = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))[:EARLY]
+        order = torch.randperm(len(a), generator=torch.Generator().manual_seed(0))
+        # In their own order, sums that follow each other have much the same neurons at zero.
+        sampled = order[:EARLY].sort().values
         tables = measure.class_accuracies(model, a[sampled], b[sampled], early)
         cells |= zip(early, tables, strict=True)
     last_heads = measure.last_heads(model)

@@ -283,10 +283,22 @@ class Page(PageWithoutRuns):
             name: The id of the row, a count of runs.
             source: `ours` or `author`.
         """
+        values = self.of_ledger(name, source)
+        return None if values is None else {run: bool(value) for run, value in values.items()}
+
+    def of_ledger(self, name: str, source: str) -> dict[str, Any] | None:
+        """Return the value of each run in a row of the ledger, which it measures on all sums.
+
+        It is None if the row is not of the page's group alone, or other weights are here.
+
+        Args:
+            name: The id of the row.
+            source: `ours` or `author`.
+        """
         row = results.of_these_weights(source, name)
         if self.path is not None or row.groups != [self.group] or not row.runs:
             return None
-        return {run: bool(value) for run, value in zip(row.keys, row.runs, strict=True)}
+        return dict(zip(row.keys, row.runs, strict=True))
 
     def has(self, group: str) -> bool:
         """Return False if the page is about the author's release, and this lacks the group."""

@@ -90,6 +90,21 @@ def check_decoders(group: str) -> None:
         raise BadInput(f"{group} has no decoders: expected {' or '.join(decoders)}.")
 
 
+def check_suits(group: str, suits: bool, expected: str) -> None:
+    """Check that what a page says can be true of a group.
+
+    Args:
+        group: The group's name.
+        suits: True if it can.
+        expected: The groups of which it can, in words.
+
+    Raises:
+        BadInput: It cannot.
+    """
+    if not suits:
+        raise BadInput(f"{group} has {groups.find(group)}: expected {expected}.")
+
+
 def chosen_classes(n_digits: int, classes: Any = None) -> list[str]:
     """Return the carry patterns that a figure shows.
 

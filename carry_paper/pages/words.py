@@ -1,12 +1,14 @@
 """Words for a page's sentences, made from computed results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import torch
 
 from carry_core import carries, groups, runs
+from carry_core.sums import Layout
 from carry_paper.findings import adder, carry_line, dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import (
@@ -16,6 +18,7 @@ from carry_paper.findings.heads import (
     EXACT_MATCH_COST,
     NO_CARRY_ACCURACY,
     PARTNER_ATTENTION,
+    share_to_the_right,
 )
 from carry_paper.findings.interchange_maps import PAIRS_OF_OTHERS
 from carry_paper.findings.neurons import CARRY_AXIS_CORRELATION
@@ -108,6 +111,12 @@ def difference_from_main(name: str) -> str:
     return ", ".join(parts).replace("causal", "decoder") or "the main model"
 
 
+def longer_sums(name: str) -> str:
+    """Return the longer sums of a primed group's training set in words."""
+    group = groups.find(name)
+    return f"{group.primed} sums of {group.config.width} digits"
+
+
 # ---- numbers and runs
 
 OWNERS = {"ours": "our", "author": "the author’s"}
@@ -117,7 +126,8 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series, whose: str = "") -> str:
     """Return the number and the list of runs that show something, in words.
 
     Examples are `4 of 6 runs (0, 1, 3 and 4)`, `all 6 runs`, `both runs` and `none of 6 runs`; with
-    an owner, `4 of our 6 runs (0, 1, 3 and 4)`, `all 6 of our runs` and `none of our 6 runs`.
+    an owner, `4 of our 6 runs (0, 1, 3 and 4)`, `all 6 of our runs` and `none of our 6 runs`; and
+    `no run (there is none)`.
 
     Args:
         shows: True for a run that shows it, by the run's number.
@@ -125,7 +135,7 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series, whose: str = "") -> str:
     """
     n_runs = len(shows)
     if not n_runs:
-        return MISSING
+        return "no run (there is none)"
     showing = [str(run) for run, shows_it in dict(shows).items() if shows_it]
     if len(showing) == n_runs:
         return _all_of(n_runs, whose)
@@ -168,8 +178,15 @@ def _all_of(n_runs: int, whose: str) -> str:
     return f"{count} of {whose} runs" if whose else f"{count} runs"
 
 
+def none_stored(source: str) -> str:
+    """Return the words for the runs of a source, `ours` or `author`, of which nothing is stored."""
+    return f"none of {OWNERS[source]} runs (none is stored)"
+
+
 def n_of_runs(shows: "pd.Series[bool]") -> str:
-    """Return the number of runs that show something, such as `4 of 6 runs`."""
+    """Return the number of runs that show something, such as `4 of 6 runs` or `all 6 runs`."""
+    if len(shows) and shows.all():
+        return _all_of(len(shows), "")
     return f"{int(shows.sum())} of {len(shows)} runs"
 
 
@@ -177,12 +194,12 @@ def parts_that_move_it(side: str, deciding: pd.DataFrame | None) -> dict[str, An
     """Return a side's runs in which one head, or the final MLP, moves the carry by itself.
 
     Args:
-        side: The end of the words' names, such as `ours`.
+        side: The end of the words' names, `ours` or `author`.
         deciding: The runs, from `findings.typology.who_decides`; None if the side has no stored
-            map, which gives dashes.
+            map.
     """
     if deciding is None:
-        return {f"one_{side}": MISSING, f"mlp_{side}": MISSING}
+        return dict.fromkeys((f"one_{side}", f"mlp_{side}"), none_stored(side))
     return {
         f"one_{side}": deciding["one head"] >= typology.DECIDES,
         f"mlp_{side}": deciding["final MLP"] >= typology.DECIDES,
@@ -261,15 +278,40 @@ def both_sides(
 ) -> dict[str, Any]:
     """Return the words for the side computed here and, as `author_…`, for the author's side.
 
-    The latter are dashes if there is no author's side.
+    If there is no author's side, these say that no runs of his are stored, and numbers are dashes.
 
     Args:
         sides: The data of each side; the last one was computed here.
         words: A function that returns the words for a side's data, by name.
     """
     computed = dict(words(list(sides.values())[-1]))
-    authors = words(sides[AUTHORS]) if AUTHORS in sides else dict.fromkeys(computed, MISSING)
+    authors: dict[str, Any] = {}
+    for name, value in computed.items():
+        are_runs = isinstance(value, Mapping | pd.Series)
+        authors[name] = none_stored("author") if are_runs else MISSING
+    if AUTHORS in sides:
+        authors = dict(words(sides[AUTHORS]))
     return computed | {f"author_{name}": value for name, value in authors.items()}
+
+
+def drawn(sides: Collection[str], both: str, alone: str) -> str:
+    """Return the words of a caption for the sides that a figure draws.
+
+    Args:
+        sides: The titles of the sides.
+        both: The words for the author's side beside ours.
+        alone: The words for a single side, with its owner in place of `{whose}`.
+    """
+    if len(sides) > 1:
+        return both
+    return alone.format(whose=OWNERS["author" if AUTHORS in sides else "ours"])
+
+
+def lowest_to_highest(values: Any, digits: int = 2) -> str:
+    """Return the range of some numbers in words: `0.05 to 0.99`, or `0.33` if all are alike."""
+    series = pd.Series(values)
+    ends = [f"{end:.{digits}f}" for end in (series.min(), series.max())]
+    return minus_signs(" to ".join(dict.fromkeys(ends)))
 
 
 # ---- tables of runs
@@ -283,6 +325,31 @@ def all_heads_form_staircases(transitions: pd.DataFrame) -> "pd.Series[bool]":
     return transitions.passes.map(lambda epochs: not np.isnan(epochs).any())
 
 
+def heads_form_staircases(epochs: Epochs) -> str:
+    """Return a sentence on when each head of a one-layer run forms its staircase (Fig. 2)."""
+    formed = sorted(epoch for epoch in epochs if not np.isnan(epoch))
+    if not formed:
+        return "No head forms a staircase."
+    times = [f"at epoch {epoch:.0f}" for epoch in formed] + ["never"] * (len(epochs) - len(formed))
+    return f"One head forms a staircase {', the other '.join(times)}."
+
+
+def ends_by_staircase(exact: pd.Series, formed: "pd.Series[bool]") -> str:
+    """Return a sentence on the exact match with which runs end, with staircases or not (Fig. 9).
+
+    Args:
+        exact: The exact match at the end, by run.
+        formed: True for a run whose heads form their staircases.
+    """
+    if formed.all() or not formed.any():
+        return f"The lowest run ends at {exact.min():.2f} exact match."
+    lowest, highest = exact[formed].min(), exact[~formed].max()
+    return (
+        f"The lowest of these ends at {lowest:.2f} exact match, the highest of the others at"
+        f" {highest:.2f}."
+    )
+
+
 def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:
     """Return the best exact match of the runs, and how far it falls until the end (Fig. 8).
 
@@ -292,14 +359,19 @@ def exact_matches(exact: pd.DataFrame) -> dict[str, Any]:
     worst = exact.loc[fall.idxmax()]
     return {
         "perfect": exact["best"] == 1,
-        "worst_best": exact["best"].min(),
-        "best_best": exact["best"].max(),
+        "best_range": lowest_to_highest(exact["best"]),
         "drop_level": VISIBLE_DROP,
         "drops": fall > VISIBLE_DROP,
-        "drop_run": worst.name,
-        "drop_from": worst["best"],
-        "drop_to": worst["at the end"],
+        "falls": _furthest_fall(worst),
     }
+
+
+def _furthest_fall(worst: "pd.Series[float]") -> str:
+    """Return a sentence on the exact match that falls furthest from its best to the end."""
+    best, last = (f"{worst[when]:.3f}" for when in ("best", "at the end"))
+    if best == last:
+        return "No run ends visibly below its best."
+    return f"It falls furthest in run {worst.name}, from {best} to {last}."
 
 
 def first_reached(epochs: Epochs) -> str:
@@ -348,6 +420,21 @@ def staircases_in_training(epochs: Epochs, source: str) -> str:
     if pd.isna(epochs).all():
         return f"{whose} layer 0 never has a staircase for every digit."
     return f"{whose} the staircases of layer 0 form {first_reached(epochs)}."
+
+
+def progress_measure(correlations: Sequence[float]) -> str:
+    """Return a sentence on how much a progress measure hides from the loss (Fig. 5).
+
+    `correlations` are the rank correlations of both, of each run; empty if it was not recorded.
+    """
+    if not len(correlations):
+        return "It was not recorded while these runs were trained."
+    lowest, highest = (minus_signs(f"{end(correlations):.2f}") for end in (min, max))
+    return (
+        "From the kink on, Spearman's rank correlation between it and the test loss is"
+        f" {lowest} to {highest}: at −1 the loss says as much as the correlation, at 0 it says"
+        " nothing about it."
+    )
 
 
 def strong_decay(transitions: pd.DataFrame) -> dict[str, Any]:
@@ -491,6 +578,42 @@ def carries_but_for_the_exception(cells: pd.DataFrame) -> dict[str, Any]:
     without_carry_in = others[~others.carry_in].groupby("run").accuracy
     is_lost = with_carry_in.mean() < CARRY_MOSTLY_LOST
     return {"carries": is_lost & (with_carry_in.max() < without_carry_in.min())}
+
+
+def full_adders_by_swaps(shares: Mapping[str, float]) -> str:
+    """Return a sentence on the answers that a full adder predicts, where one head decides.
+
+    `shares` are those of the answers, with digit sums set at the `digits`, and at the `digits and
+    answer`; empty if no head decides in any run.
+    """
+    if not len(shares):
+        return "In no run measured here does one head do so, so the full adder was not tried."
+    return (
+        f"In those of the runs measured here, the full adder predicts"
+        f" {shares['digits and answer']:.1%} of all answers under random swaps of its variables if"
+        f" digit sums are set at the digits and at the answer position, and"
+        f" {shares['digits']:.1%} if at the digits alone."
+    )
+
+
+def looks_right_by_class(sides: Mapping[str, Arrays], layout: Layout, n_digits: int) -> str:
+    """Return a clause on where the decision head looks to the right, in the run shown (Fig. 15).
+
+    Each side has the `attention` of the carry classes of its run, and the `decision_head`.
+    """
+    clauses = []
+    for side, arrays in sides.items():
+        pattern = torch.as_tensor(np.asarray(arrays["attention"])).float()
+        of_head = pattern[:, -1, int(arrays["decision_head"])]  # [class, query, key]
+        looks_right = share_to_the_right(of_head, layout)[:, 1 - n_digits :] > 0.5
+        carry_in = carries.carry_in(n_digits)[: len(of_head), :-1]
+        counts = []
+        for kind in (carry_in, ~carry_in):
+            counts.append(f"{int(looks_right[kind].sum())} of {int(kind.sum())}")
+        owner = OWNERS["author" if side == AUTHORS else "ours"]
+        run = f"{owner} run {int(arrays['run'])}"
+        clauses.append(f"in {counts[0]} cells with a carry-in and in {counts[1]} others in {run}")
+    return ", and ".join(clauses)
 
 
 # ---- trained groups
@@ -688,7 +811,8 @@ def primed_parts(
     separations, costs, accuracies = side
     words = decodable(separations, n_long)
     for name in ("carried", "corrected", "trained", "spared"):
-        words[name] = ", ".join(f"{round(x, 2) + 0:.2f}" for x in costs[name])  # no -0.00
+        listed = ", ".join(f"{round(x, 2) + 0:.2f}" for x in costs[name])  # no -0.00
+        words[name] = minus_signs(listed)
     without_carry_in = accuracies[accuracies.digits == "without a carry-in"]
     means = without_carry_in.groupby("without", sort=False).accuracy.mean()
     losses = (means["intact"] - means).round(2)

@@ -24,6 +24,7 @@ from carry_core import bridges, groups, interventions, measure, sums
 from carry_core.errors import BadInput
 from carry_core.fast import prefixes
 from carry_core.fast.layers import keep_memory
+from carry_core.fast.native import cpu_info
 from carry_core.files import data_dir, json_bytes
 from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT, Ablation
@@ -32,7 +33,6 @@ from carry_core.runs import load
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
 from carry_paper.training import lens
-from carry_paper.training.fused import cpu_info
 from carry_paper.training.trainer import BETAS, EPSILON, PRECISIONS, Trainer, commit
 
 Row = dict[str, Any]

@@ -6,13 +6,7 @@ precision of its own, `fused`: a checkpoint names its precision, and is only res
 """
 
 import ctypes
-import hashlib
 import math
-import os
-import re
-import shlex
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,7 +20,8 @@ from numpy.random import SFC64, SeedSequence
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import replacing
+from carry_core.fast import native
+from carry_core.fast.native import cpu_info
 from carry_core.model import ModelConfig
 from carry_core.sums import VOCABULARY
 from carry_paper.training.stacked import Stack
@@ -34,11 +29,11 @@ from carry_paper.training.stacked import Stack
 # The version of the step's rounding: raise it with any change that moves a bit of a run.
 VERSION = 2
 NATIVE = Path(__file__).with_name("native")
-FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC"]
+FLAGS = ["-march=native"]
 INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
 # Each of these multiplies numbers in bf16, by Linux's names: the last one on ARM.
 BF16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
-# `native/sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
+# `sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
 D_MODEL = 128
 HEADS = 2
 MOST_LAYERS = 3
@@ -57,38 +52,12 @@ def library() -> ctypes.CDLL:
     Raises:
         BadInput: It cannot be built or loaded here.
     """
-    flags = set(cpu_info("flags").split())
-    if missing := INSTRUCTIONS - flags:
+    if missing := INSTRUCTIONS - set(cpu_info("flags").split()):
         raise _cannot(f"the processor lacks {', '.join(sorted(missing))}")
-    compiler = _compiler()
-    sources = [path.read_text() for path in sorted(NATIVE.iterdir())]
-    key = hashlib.sha256("\n".join([*sources, *compiler, *FLAGS, *sorted(flags)]).encode())
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
-    path = folder / f"fused-{key.hexdigest()[:16]}.so"
     try:
-        if not path.exists():
-            with replacing(path) as temporary:
-                command = [*compiler, *FLAGS, "-o", str(temporary), str(NATIVE / "fused.cpp")]
-                subprocess.run(command, check=True, capture_output=True, text=True)
-        return ctypes.CDLL(str(path))
-    except subprocess.CalledProcessError as error:
-        messages = [line for line in error.stderr.splitlines() if "error" in line]
-        message = messages[0] if messages else f"exit {error.returncode}"
-        raise _cannot(f"{compiler[0]}: {message}") from error
-    except (OSError, BadInput) as error:
+        return native.library(NATIVE / "fused.cpp", FLAGS)
+    except native.CannotBuild as error:
         raise _cannot(str(error)) from error
-
-
-def _compiler() -> list[str]:
-    """Return the command of the C++ compiler, from CXX; raise `BadInput` if there is none."""
-    command = os.environ.get("CXX") or "g++"
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise _cannot(f"CXX is {command!r}, which is no command: {error}") from error
-    if not words or shutil.which(words[0]) is None:
-        raise _cannot(f"there is no compiler {words[0] if words else command!r}")
-    return words
 
 
 def why_not() -> str:
@@ -98,15 +67,6 @@ def why_not() -> str:
     except BadInput as error:
         return str(error)
     return ""
-
-
-def cpu_info(entry: str) -> str:
-    """Return an entry of Linux's `/proc/cpuinfo`, such as `flags`; "" on other systems."""
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
-        return ""
-    match = re.search(rf"^{entry}\s*: (.+)", info.read_text(), re.MULTILINE)
-    return match[1] if match else ""
 
 
 def bf16_instructions() -> bool | None:
@@ -321,7 +281,7 @@ class FusedStep:
 
 
 def check_sizes(config: ModelConfig) -> None:
-    """Raise `BadInput` if `native/sizes.h` has no room for a model."""
+    """Raise `BadInput` if `sizes.h` has no room for a model."""
     has_room = (
         config.layers <= MOST_LAYERS
         and config.d_ff <= MOST_NEURONS

@@ -27,6 +27,9 @@ PAGES = sorted((ROOT / "book").glob("*.md"))
 # show the committed results of both sources, and so need no group
 LEDGER = ("claims", "figure_by_figure")
 LONGEST_OPEN_CELL = 20  # lines
+# what it says of the ledger's rows is about the group that its sentences name
+NAMES_THE_GROUP_OF_ROWS = ("fig02_one_layer_transition", "two_ways_to_break_a_head")
+BOTH_SIDES = re.compile(r"\bauthor[^.:;`]{1,60}\bours\b")
 TRY = re.compile(r"^:::\{try\} (.*)\n(.*)\n\n(.*)\n:::$", re.MULTILINE)
 
 
@@ -92,6 +95,46 @@ def test_it_asks_one_question_whose_command_names_its_parameters(notebook: Path)
         typed = re.sub(r"\{glue:text\}`[^`]*`", "", answer)
         assert not re.search(r"\d of \d", typed), "a number that nobody computes"
         assert "{glue:text}" in answer or notebook.stem == "start_here"
+
+
+def test_what_it_says_of_other_runs_names_them(notebook: Path):
+    """Another group may be here, whose runs are not those of other pages, nor of the ledger."""
+    if "group" not in parameters(notebook):
+        return
+    for cell in read(notebook).cells:
+        if cell.cell_type == "markdown":
+            for paragraph in cell.source.split("\n\n"):
+                if ".ipynb::" in paragraph:
+                    assert re.search("main model|all groups", paragraph), paragraph
+        elif notebook.stem not in NAMES_THE_GROUP_OF_ROWS:
+            assert "of_these_weights(" not in cell.source, "page.of_ledger knows the page's group"
+
+
+def test_its_captions_name_the_sides_that_are_drawn(notebook: Path):
+    """A group of which no arrays of the author are stored has one side only."""
+    captions = re.findall(
+        r"^```\{glue:figure\}.*?^```$",
+        "\n".join(cell.source for cell in read(notebook).cells if cell.cell_type == "markdown"),
+        re.M | re.S,
+    )
+    for cell in code(notebook):
+        captions.append(cell.metadata.get("mystnb", {}).get("figure", {}).get("caption", ""))
+    typed = [caption for caption in captions if BOTH_SIDES.search(caption)]
+    assert not typed or "group" not in parameters(notebook), typed
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "for one run of the author and one of ours",
+        "for the author's weights (above) and ours (below)",
+        "for each of the author's runs and of ours",
+        "the author’s six runs and ours",
+        "in each panel the author's are on the left, ours on the right",
+    ],
+)
+def test_a_caption_that_names_both_sides_is_seen(caption):
+    assert BOTH_SIDES.search(caption)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from carry_core.interventions import (
     Patch,
     check_intervention,
 )
-from carry_core.model import ModelConfig, Transformer, cache_hook, no_hook
+from carry_core.model import ModelConfig, Transformer, activations_at, cache_hook, no_hook
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.runs import load
 from carry_core.sums import Layout
@@ -925,3 +925,23 @@ def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(ki
     assert all(map(torch.equal, answers, expected))
     with pytest.raises(BadInput):
         measure.predict(model, a + 100, b, interventions)
+
+
+@pytest.mark.parametrize("name", ["embed", "blocks.0.attn.pattern", "blocks.1.resid_pre"])
+def test_a_pass_ends_with_the_last_activation_that_is_read(name):
+    config = SHAPES["encoder"]
+    model, tokens = random_model(config, 1, noise=0.3), tokens_of(config)
+    seen = []
+
+    def hook(point, x):
+        seen.append(point)
+        return 2 * x if point == "embed" else x
+
+    names = [name, "embed"]
+    ended = activations_at(model, tokens, names, hook=hook)
+    _, whole = model.run_with_cache(tokens, names, hook)
+    assert seen[-1] == "logits"
+    assert seen[: len(seen) - len(config.hook_names)][-1] == name
+    assert ended.keys() == whole.keys()
+    assert all(torch.equal(ended[each], whole[each]) for each in names)
+    assert activations_at(model, tokens, []) == {}

@@ -10,11 +10,13 @@ import IPython.display
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
-from carry_core import groups
+from carry_core import carries, groups
 from carry_core.errors import BadInput
+from carry_core.sums import Layout
 from carry_paper.findings import adder, dynamics, heads, neurons, pentagon
 from carry_paper.ledger import results
 from carry_paper.ledger.claims import claims
@@ -22,6 +24,7 @@ from carry_paper.pages import box, words
 from carry_paper.pages.html import Html
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.page import Page, PageWithoutRuns
+from carry_paper.pages.parameters import check_suits
 from carry_paper.pages.show import GLUED, alt_with_parameters, show
 from carry_paper.plots.sides import AUTHORS, OURS
 from tests.helpers.trainings import save_random
@@ -210,7 +213,7 @@ def test_a_table_is_the_same_in_every_run_and_has_minus_signs(outputs):
 @pytest.mark.parametrize(
     ("shows", "expected"),
     [
-        ({}, "–"),
+        ({}, "no run (there is none)"),
         ({4: True}, "the only run"),
         ({4: False}, "no run"),
         ({1: True, 2: True}, "both runs"),
@@ -227,7 +230,7 @@ def test_runs_are_counted_and_named(shows, expected):
 @pytest.mark.parametrize(
     ("shows", "expected"),
     [
-        ({}, "–"),
+        ({}, "no run (there is none)"),
         ({4: True}, "our only run"),
         ({4: False}, "none of our runs (there is only one)"),
         ({1: True, 2: True}, "both of our runs"),
@@ -266,6 +269,36 @@ def test_both_sides_are_put_into_the_same_words():
         "highest": 3,
         "author_highest": words.MISSING,
     }
+
+
+def test_runs_of_a_side_that_is_not_stored_are_none_in_a_sentence():
+    runs_of_side = words.both_sides({OURS: {0: True}}, lambda side: {"shows": side})
+    assert runs_of_side == {
+        "shows": {0: True},
+        "author_shows": "none of the author’s runs (none is stored)",
+    }
+    assert words.parts_that_move_it("ours", None)["mlp_ours"] == (
+        "none of our runs (none is stored)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ((AUTHORS, OURS), "his above"),
+        ((OURS,), "one of our runs"),
+        ((AUTHORS,), "one of the author’s runs"),
+    ],
+)
+def test_a_caption_names_the_sides_that_are_drawn(sides, expected):
+    assert words.drawn(sides, "his above", "one of {whose} runs") == expected
+
+
+def test_a_range_of_one_number_is_that_number():
+    assert words.lowest_to_highest(pd.Series([0.25, 0.5])) == "0.25 to 0.50"
+    assert words.lowest_to_highest(pd.Series([0.251, 0.249])) == "0.25"
+    assert words.lowest_to_highest([102, 102], digits=0) == "102"
+    assert words.lowest_to_highest([0.1, -0.2], digits=1) == "−0.2 to 0.1"
 
 
 def test_spans_have_the_ends():
@@ -355,11 +388,12 @@ def test_the_parts_that_move_the_carry_of_a_side_s_runs():
         "one_ours": "1 of 2 runs (2)",
         "mlp_ours": "1 of 2 runs (4)",
     }
-    assert set(words.parts_that_move_it("author", None).values()) == {words.MISSING}
+    assert set(words.parts_that_move_it("author", None).values()) == {words.none_stored("author")}
 
 
 def test_values_are_spread_and_counted():
     assert words.n_of_runs(pd.Series([True, False, True])) == "2 of 3 runs"
+    assert words.n_of_runs(pd.Series([True, True, True])) == "all 3 runs"
     assert words.spread(pd.Series([0.5, 0.25])) == "0.25 to 0.50 (mean 0.38)"
     assert words.spread(pd.Series(dtype=float)) == words.MISSING
     assert words.counted(pd.Series(["a", "b", "b"])) == "2 b, 1 a"
@@ -521,8 +555,10 @@ def test_a_count_of_runs_is_the_ledger_s_where_the_weights_are_its_own(page, mon
     row = results.Row("a", runs=[1.0, 0.0], fields={"run": ["0", "3"]}, groups=[NAME])
     monkeypatch.setattr(results, "of_these_weights", lambda source, name: row)
     assert page.counted("a", "ours") == {"0": True, "3": False}
+    assert page.of_ledger("a", "ours") == {"0": row.runs[0], "3": row.runs[1]}
     row = replace(row, groups=[NAME, "n1_s0.2_w1.0"])
     assert page.counted("a", "ours") is None
+    assert page.of_ledger("a", "ours") is None
 
 
 def test_tables_name_positions_as_the_book_does_and_have_one_row_of_headers(outputs):
@@ -544,14 +580,13 @@ def test_the_worst_fall_of_an_exact_match():
     glued = words.exact_matches(exact)
     assert {name: words.in_words(value) for name, value in glued.items()} == {
         "perfect": "1 of 3 runs (0)",
-        "worst_best": 0.7,
-        "best_best": 1.0,
+        "best_range": "0.70 to 1.00",
         "drop_level": 0.1,
         "drops": "1 of 3 runs (2)",
-        "drop_run": 2,
-        "drop_from": 0.9,
-        "drop_to": 0.75,
+        "falls": "It falls furthest in run 2, from 0.900 to 0.750.",
     }
+    exact["at the end"] = exact["best"] - 0.0001
+    assert words.exact_matches(exact)["falls"] == "No run ends visibly below its best."
 
 
 def cells_without(part: str, correlated: bool) -> pd.DataFrame:
@@ -781,3 +816,73 @@ print([name for name in {SLOW_TO_IMPORT} if name in sys.modules])
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+# ---- sentences of pages that run again
+
+
+def test_a_progress_measure_that_was_not_recorded_has_no_numbers():
+    assert "is −0.90 to −0.25:" in words.progress_measure([-0.25, -0.9])
+    assert words.progress_measure([]) == "It was not recorded while these runs were trained."
+
+
+def test_a_full_adder_is_tried_where_one_head_decides():
+    sentence = words.full_adders_by_swaps({"digits": 0.616, "digits and answer": 0.895})
+    assert "predicts 89.5% of all answers" in sentence
+    assert "and 61.6% if at the digits alone" in sentence
+    assert words.full_adders_by_swaps({}).startswith("In no run measured here")
+
+
+def test_it_is_told_where_the_decision_head_looks_to_the_right():
+    """In one side's run it does so wherever there is a carry-in, in the other's nowhere."""
+    layout = Layout(3)
+    attention = torch.zeros(5, 2, 2, layout.length, layout.length)
+    attention[..., 0] = attention[..., 1] = 0.2  # hundreds and tens of the first number
+    carry_in = carries.carry_in(3)
+    for carry_class, position in carry_in[:, :-1].nonzero().tolist():
+        row = attention[carry_class, 1, 1, layout.answer[position]]
+        row[position + 1] = 0.9
+    his, ours = (
+        {"run": np.array(run), "decision_head": np.array(run), "attention": attention.numpy()}
+        for run in (1, 0)
+    )
+    n_carry, n = int(carry_in.sum()), carry_in[:, :-1].numel()
+    clauses = words.looks_right_by_class({AUTHORS: his, OURS: ours}, layout, 3)
+    assert clauses.startswith(f"in {n_carry} of {n_carry} cells with a carry-in and in ")
+    assert "in the author’s run 1, and in 0 of " in clauses
+    assert clauses.endswith(f" of {n - n_carry} others in our run 0")
+
+
+def test_longer_sums_are_those_of_the_group():
+    assert words.longer_sums("pad10_primed500_n2_s0.3_w0.2") == "500 sums of 10 digits"
+
+
+def test_a_group_that_does_not_suit_a_page_is_refused_in_one_line():
+    check_suits(groups.MAIN, True, "anything")
+    with pytest.raises(BadInput, match=r"^n1_s0.3_w0.2 has 1 layer, .*: expected two layers[.]$"):
+        check_suits("n1_s0.3_w0.2", False, "two layers")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ([90.0, 140.0], "One head forms a staircase at epoch 90, the other at epoch 140."),
+        ([140.0, 90.0], "One head forms a staircase at epoch 90, the other at epoch 140."),
+        ([np.nan, 40.0], "One head forms a staircase at epoch 40, the other never."),
+        ([np.nan, np.nan], "No head forms a staircase."),
+        ([40.0], "One head forms a staircase at epoch 40."),
+    ],
+)
+def test_a_head_may_never_form_its_staircase(epochs, expected):
+    assert words.heads_form_staircases(epochs) == expected
+
+
+def test_runs_end_with_their_staircases_or_without():
+    exact = pd.Series([0.8, 0.5, 0.3], [0, 1, 4])
+    some = words.ends_by_staircase(exact, pd.Series([True, True, False], exact.index))
+    assert some == (
+        "The lowest of these ends at 0.50 exact match, the highest of the others at 0.30."
+    )
+    for alike in (True, False):
+        sentence = words.ends_by_staircase(exact, pd.Series([alike] * 3, exact.index))
+        assert sentence == "The lowest run ends at 0.30 exact match."

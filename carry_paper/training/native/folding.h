@@ -194,7 +194,7 @@ void fold_behind_norm(const Affine& map, const Affine& norm, int outputs, const 
         store(rows[r] + i, w * load(norm.weight.value + i));
       }
     }
-    store(to.bias + first + o, load(map.bias.value + o) + sums_of_16(shifted));
+    store(to.bias + first + o, load(map.bias.value + o) + sums_of_lanes(shifted));
     pack_16(rows, to, first + o);
   }
 }
@@ -261,7 +261,7 @@ void fold_first_attention(const Model& model, float s, Folded& to) {
     store(table.stream[pair], ROOT * Row(embedding));
   }
   for (int pair = 0; pair < pairs; pair += 16)
-    normalise_16(table.stream[pair], first.normed[pair], first.scale + pair);
+    normalise(table.stream[pair], first.normed[pair], first.scale + pair);
   Row gain(block.norm.weight.value), shift(block.norm.bias.value);
   for (int pair = 0; pair < pairs; pair++)
     store(first.entering[pair], Row(first.normed[pair]) * gain + shift);
@@ -343,8 +343,8 @@ void unfold_first_attention(const Model& model, float s, Folded& from) {
   float* d_embedding = model.parameters.embed.weight.gradient;
   memset(d_embedding, 0, VOCABULARY * D * sizeof d_embedding[0]);
   for (int pair = 0; pair < pairs; pair += 16)
-    normalise_back_16(d_entering[pair], from.first.normed[pair], from.first.scale + pair,
-                      from.gradient.stream[pair]);
+    normalise_back(d_entering[pair], from.first.normed[pair], from.first.scale + pair,
+                   from.gradient.stream[pair]);
   for (int pair = 0; pair < pairs; pair++) {
     float* to = d_embedding + model.token_of_pair[pair] * D;
     store(to, Row(to) + ROOT * Row(from.gradient.stream[pair]));

@@ -201,7 +201,7 @@ struct Tile {
         for (int n = 0; n < 4; n++) parts[4 * m + n] += out * value[n];
       }
     }
-    return sums_of_16(parts);
+    return sums_of_lanes(parts);
   }
   // Adds sum over queries of m p d_out to the gradients of four sources' vo.
   INLINE void add_source_gradients(const Patterns& pattern, int k, const float (*d_out)[D],
@@ -288,7 +288,7 @@ struct Tile {
   template <class Function>
   INLINE void enter(const Linear& map, Sublayer& sublayer, int i, int outputs, Function f) {
     for (int b = 0; b < TILE; b += 16)
-      normalise_16(x[i][b], sublayer.normed[i][b], sublayer.scale[i] + b);
+      normalise(x[i][b], sublayer.normed[i][b], sublayer.scale[i] + b);
     map.apply(sublayer.normed[i][0], outputs, f);
   }
   void enter_back(const Linear& map, const Sublayer& sublayer, int i, int positions, int outputs,
@@ -298,7 +298,7 @@ struct Tile {
     map.back(dy, sublayer.normed[i][0], rows, outputs,
              [&](int row, int c, Block dx) { store(dn[row] + c, dx); });
     for (int r = 0; r < rows; r += 16)
-      normalise_back_16(dn[r], sublayer.normed[i][r], sublayer.scale[i] + r, g[i][r]);
+      normalise_back(dn[r], sublayer.normed[i][r], sublayer.scale[i] + r, g[i][r]);
   }
   // x += m (W input + b)
   void leave(const Linear& map, Sublayer& sublayer, int i, const bf16* input) {
@@ -332,7 +332,7 @@ struct Tile {
 #pragma GCC unroll 16
       for (int m = 0; m < 16; m++)
         parts[m] = folded_product(a + (first + m) * a_width, b + (first + m) * b_width);
-      store(to + first, sums_of_16(parts) * scale);
+      store(to + first, sums_of_lanes(parts) * scale);
     }
   }
   // z of one sum and head.
@@ -465,13 +465,13 @@ struct Tile {
     Row row(normed);
 #pragma GCC unroll 16
     for (int t = 0; t < VOCABULARY; t++) parts[t] = folded(row * Row(table.unembed[t]));
-    return sums_of_16(parts) + load(table.unembed_bias);
+    return sums_of_lanes(parts) + load(table.unembed_bias);
   }
   // Of the first `valid` sums, to [read position][count][12].
   void write_logits(float* to, long count, int valid) const {
     alignas(64) float normed[TILE][D], scale[TILE];
     for (int i = read; i < length; i++) {
-      for (int b = 0; b < TILE; b += 16) normalise_16(x[i][b], normed[b], scale + b);
+      for (int b = 0; b < TILE; b += 16) normalise(x[i][b], normed[b], scale + b);
       for (int b = 0; b < valid; b++) {
         float* of_sum = to + ((i - read) * count + b) * VOCABULARY;
         _mm512_mask_storeu_ps(of_sum, TOKENS, logits(normed[b]));
@@ -513,7 +513,7 @@ struct Tile {
     Vec d_bias = load(gradient.unembed_bias);
     memset(g[first_query(0)], 0, (length - first_query(0)) * sizeof g[0]);
     for (int i = read; i < length; i++) {
-      for (int b = 0; b < TILE; b += 16) normalise_16(x[i][b], normed[b], scale + b);
+      for (int b = 0; b < TILE; b += 16) normalise(x[i][b], normed[b], scale + b);
       float product = 1;  // of up to 16 sums of powers, each at most 12: one logarithm for all
       for (int b = 0; b < valid; b++) {
         Vec z = logits(normed[b]);
@@ -537,7 +537,7 @@ struct Tile {
         store(d_logits[b], d);
       }
       unembed_back(d_logits, normed, dn);
-      for (int b = 0; b < TILE; b += 16) normalise_back_16(dn[b], normed[b], scale + b, g[i][b]);
+      for (int b = 0; b < TILE; b += 16) normalise_back(dn[b], normed[b], scale + b, g[i][b]);
     }
     store(gradient.unembed_bias, d_bias);
     totals[1 + length - read] += valid - __builtin_popcountll(wrong);

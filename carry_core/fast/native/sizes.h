@@ -1,4 +1,5 @@
-// Sizes of the paper's model, and the most that there is room for. `fused.py` has the same.
+// Sizes of the paper's model, and the most that there is room for. `fused.py` and
+// `compiled.py` have the same.
 #pragma once
 
 namespace {

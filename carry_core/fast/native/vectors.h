@@ -1,5 +1,6 @@
-// Vectors in AVX512 registers: arithmetic on 16 floats and on whole rows, sums and transposes of
-// 16 vectors at a time.
+// Vectors in registers: arithmetic on a register's floats, `LANES` of them, and on whole rows; sums
+// and transposes of as many vectors as a vector has lanes. Registers are those of AVX512 where the
+// compiler may use them, else those of AVX2.
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
@@ -8,6 +9,7 @@
 #define INLINE inline __attribute__((always_inline))
 
 namespace {
+#ifdef __AVX512F__
 using bf16 = uint16_t;  // the upper half of a float
 
 // GCC and Clang give it + - * / with vectors and scalars, and fuse a product with a sum.
@@ -22,11 +24,36 @@ INLINE void store(float* to, Vec x) { _mm512_storeu_ps(to, x); }
 INLINE void store(bf16* to, Vec x) {
   _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(x));
 }
+INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+INLINE Vec square_root(Vec x) { return _mm512_sqrt_ps(x); }
+INLINE Vec nearest_whole(Vec x) { return _mm512_roundscale_ps(x, 0); }
+INLINE Vec times_power_of_2(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
+// Each pair of neighbouring lanes, the other way round.
+INLINE Vec swapped_pairs(Vec x) { return _mm512_permute_ps(x, 0xB1); }
+#else
+using Vec = __m256;
+constexpr int LANES = 8;
+
+INLINE Vec load(const float* from) { return _mm256_loadu_ps(from); }
+INLINE void store(float* to, Vec x) { _mm256_storeu_ps(to, x); }
+INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+INLINE Vec square_root(Vec x) { return _mm256_sqrt_ps(x); }
+INLINE Vec nearest_whole(Vec x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT); }
+INLINE Vec times_power_of_2(Vec x, Vec n) {  // n from -126 to 127
+  __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return x * (Vec)_mm256_slli_epi32(exponent, 23);
+}
+INLINE Vec swapped_pairs(Vec x) { return _mm256_permute_ps(x, 0xB1); }
+// A bit for each lane above zero.
+INLINE uint32_t positive(Vec x) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(x, Vec{}, _CMP_GT_OQ));
+}
+#endif
 
 // exp(x) = 2^n 2^f with |f| <= 1/2, by the series of 2^f.
 INLINE Vec exponential(Vec x) {
-  x = _mm512_max_ps(x * 1.44269504f, _mm512_set1_ps(-120));
-  Vec n = _mm512_roundscale_ps(x, 0);
+  x = max(x * 1.44269504f, Vec{} - 120.f);
+  Vec n = nearest_whole(x);
   Vec f = x - n;
   Vec y = f * 1.5403530e-4f + 1.3333558e-3f;
   y = y * f + 9.6181291e-3f;
@@ -34,10 +61,10 @@ INLINE Vec exponential(Vec x) {
   y = y * f + 2.4022651e-1f;
   y = y * f + 6.9314718e-1f;
   y = y * f + 1.f;
-  return _mm512_scalef_ps(y, n);
+  return times_power_of_2(y, n);
 }
 
-// N vectors side by side: 16 N columns.
+// N vectors side by side: N LANES columns.
 template <int N> struct Vecs {
   Vec v[N];
 
@@ -68,26 +95,33 @@ template <int N> struct Vecs {
     return by_vector([&](int u) { return a.v[u] / b.v[u]; });
   }
   INLINE friend Vecs max(Vecs a, Vecs b) {
-    return by_vector([&](int u) { return _mm512_max_ps(a.v[u], b.v[u]); });
+    return by_vector([&](int u) { return max(a.v[u], b.v[u]); });
   }
+#ifdef __AVX512F__
   // Columns whose bit is set, 32 to a word of `bits`; zero elsewhere.
   INLINE friend Vecs where(const uint32_t* bits, Vecs x) {
     return by_vector([&](int u) {
       return _mm512_maskz_mov_ps(bits[u / 2] >> (LANES * (u % 2)), x.v[u]);
     });
   }
+#endif
 };
-using Row = Vecs<8>;    // 128 columns: a row of the residual stream
-using Block = Vecs<4>;  // 64 columns: a head, a product's unit, or a number for each sum of a tile
+using Row = Vecs<128 / LANES>;   // 128 columns: a row of the residual stream
+using Block = Vecs<64 / LANES>;  // 64 columns: a head, or a product's unit
 
-// A vector whose lanes add up to the sum of the row.
-INLINE Vec folded(Row x) {
-  return ((x.v[0] + x.v[1]) + (x.v[2] + x.v[3])) + ((x.v[4] + x.v[5]) + (x.v[6] + x.v[7]));
+// The sum of N vectors, a power of 2.
+template <int N> INLINE Vec sum_of(const Vec* v) {
+  if constexpr (N == 1) return v[0];
+  else return sum_of<N / 2>(v) + sum_of<N / 2>(v + N / 2);
 }
+// A vector whose lanes add up to the sum of all columns.
+template <int N> INLINE Vec folded(Vecs<N> x) { return sum_of<N>(x.v); }
+
+#ifdef __AVX512F__
 INLINE float sum(Row x) { return _mm512_reduce_add_ps(folded(x)); }
 
 // Lane i is the sum of v[i]'s lanes.
-INLINE Vec sums_of_16(const Vec (&v)[16]) {
+INLINE Vec sums_of_lanes(const Vec (&v)[LANES]) {
   Vec halves[8], quarters[4], lanes[2];
   for (int i = 0; i < 8; i++) {
     Vec even = v[2 * i], odd = v[2 * i + 1];
@@ -132,12 +166,23 @@ INLINE void transpose_16(Vec (&v)[16]) {
   }
 }
 
-// Rotary embedding of 64 columns, x cos + (-x1, x0) sin, whose `sine` carries the signs; its
+#else
+INLINE Vec sums_of_lanes(const Vec (&v)[LANES]) {
+  Vec pairs[4], fours[2];
+  for (int i = 0; i < 4; i++) pairs[i] = _mm256_hadd_ps(v[2 * i], v[2 * i + 1]);
+  for (int i = 0; i < 2; i++) fours[i] = _mm256_hadd_ps(pairs[2 * i], pairs[2 * i + 1]);
+  return _mm256_permute2f128_ps(fours[0], fours[1], 0x20) +
+         _mm256_permute2f128_ps(fours[0], fours[1], 0x31);
+}
+#endif
+
+// Rotary embedding of some columns, x cos + (-x1, x0) sin, whose `sine` carries the signs; its
 // transpose, which gradients take, has `sign` -1.
-INLINE Block rotated(Block x, const float* cosine, const float* sine, float sign = 1) {
-  Block swapped = Block::by_vector([&](int u) { return _mm512_permute_ps(x.v[u], 0xB1); });
-  Block straight = x * Block(cosine);
-  Block crossed = sign * swapped * Block(sine);
+template <int N>
+INLINE Vecs<N> rotated(Vecs<N> x, const float* cosine, const float* sine, float sign = 1) {
+  Vecs<N> swapped = Vecs<N>::by_vector([&](int u) { return swapped_pairs(x.v[u]); });
+  Vecs<N> straight = x * Vecs<N>(cosine);
+  Vecs<N> crossed = sign * swapped * Vecs<N>(sine);
   return straight + crossed;
 }
 }  // namespace

@@ -1,0 +1,323 @@
+"""The parts of a plain model's pass in C++ (`native/forward.cpp`), built on first use.
+
+They take two thirds of PyTorch's time or less, and compute what `PlainBlock`, `FirstLayer` and the
+unembedding do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
+compiler or a processor with AVX2 there is no library, and PyTorch computes. The instructions do
+not depend on the processor beyond that.
+"""
+
+import ctypes
+import math
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor, nn
+
+from carry_core.fast import native
+from carry_core.fast.blocks import Zeroed
+from carry_core.fast.first_layer import FirstLayer
+from carry_core.model import Block, ModelConfig, Positions, Transformer
+
+FLAGS = ["-march=x86-64-v3"]
+INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
+# `native/sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
+D_MODEL = 128
+HEADS = 2
+MOST_NEURONS = 1024
+MOST_POSITIONS = 31
+PANEL = 16  # columns in a panel of `native/linear.h`
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled functions, or None where they cannot be built."""
+    if INSTRUCTIONS - set(native.cpu_info("flags").split()):
+        return None
+    try:
+        return native.library(native.FOLDER / "forward.cpp", FLAGS)
+    except native.CannotBuild:
+        return None
+
+
+def has_room(config: ModelConfig) -> bool:
+    """Return True if `native/sizes.h` has room for a model."""
+    return (
+        config.d_model == D_MODEL
+        and config.heads == HEADS
+        and config.d_ff <= MOST_NEURONS
+        and config.d_ff % PANEL == 0
+        and config.layout.length <= MOST_POSITIONS
+    )
+
+
+def is_compiled(model: Transformer) -> bool:
+    """Return True if a plain model's parts can be computed here."""
+    weight = model.embed.weight
+    is_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return is_on_cpu and has_room(model.config) and library() is not None
+
+
+# ---- what `native/forward.cpp` takes
+
+
+class _Linear(ctypes.Structure):
+    """The structure `Linear` of `native/linear.h`; those below are in `native/forward.cpp`."""
+
+    _fields_ = [
+        ("in_features", ctypes.c_int),
+        ("out_features", ctypes.c_int),
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+    ]
+
+
+class _Zeroed(ctypes.Structure):
+    _fields_ = [("heads", ctypes.c_int), ("skip", ctypes.c_int)]
+
+
+class _FirstLayer(ctypes.Structure):
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in ("length", "tokens", "queries")],
+        *[(name, ctypes.c_void_p) for name in ("query", "term", "written", "embedding", "bias")],
+    ]
+
+
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        ("length", ctypes.c_int),
+        ("queries", ctypes.c_int),
+        ("query", ctypes.c_void_p),
+        ("causal", ctypes.c_int),
+        ("kv", _Linear),
+        ("q", _Linear),
+        ("cosine", ctypes.c_void_p),
+        ("sine", ctypes.c_void_p),
+    ]
+
+
+class _Output(ctypes.Structure):
+    _fields_ = [("heads", _Linear * HEADS), ("bias", ctypes.c_void_p)]
+
+
+class _Mlp(ctypes.Structure):
+    _fields_ = [("up", _Linear), ("down", _Linear)]
+
+
+class _Memory:
+    """Keeps the tensors alive whose memory a structure points to."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+
+    def pointer(self, x: Tensor, dtype: torch.dtype = torch.float32) -> int:
+        """Return the address of a contiguous copy of a tensor's values."""
+        x = x.detach().to(dtype).contiguous()
+        self.tensors.append(x)
+        return x.data_ptr()
+
+    def linear(self, weight: Tensor, bias: Tensor) -> _Linear:
+        """Return a linear map, padded with zeros to whole panels of outputs."""
+        missing = -len(weight) % PANEL
+        padded = torch.cat([weight, weight.new_zeros(missing, weight.shape[1])])
+        panels = padded.unflatten(0, (-1, PANEL)).transpose(1, 2)  # (panel, in, column)
+        padded_bias = torch.cat([bias, bias.new_zeros(missing)])
+        return _Linear(
+            in_features=weight.shape[1],
+            out_features=len(padded),
+            weight=self.pointer(panels),
+            bias=self.pointer(padded_bias),
+        )
+
+    def after_norm(
+        self, norm: nn.LayerNorm, maps: Sequence[nn.Linear], scale: float = 1
+    ) -> _Linear:
+        """Return some linear maps, one after the other, with the gain and shift of a norm."""
+        weight = torch.cat([linear.weight for linear in maps]).double()
+        bias = torch.cat([linear.bias for linear in maps]).double()
+        shifted = bias + weight @ norm.bias.double()
+        return self.linear(scale * weight * norm.weight.double(), scale * shifted)
+
+
+Argument = Tensor | int | ctypes.Array[_Zeroed]
+
+
+def _call(name: str, structure: ctypes.Structure, count: int, *arguments: Argument) -> None:
+    """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
+
+    Tensors are passed by their memory, and must be contiguous.
+    """
+    converted: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            converted.append(ctypes.c_void_p(argument.data_ptr()))
+        else:
+            converted.append(argument)
+    function = getattr(library(), name)
+    threads = ctypes.c_int(torch.get_num_threads())
+    function(ctypes.byref(structure), ctypes.c_long(count), threads, *converted)
+
+
+def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
+    structures = []
+    for zeroed in conditions:
+        bits = sum(1 << head for head in zeroed.heads)
+        structures.append(_Zeroed(heads=bits, skip=zeroed.skip))
+    return (_Zeroed * len(structures))(*structures)
+
+
+# ---- the parts
+
+
+class CompiledFirstLayer(FirstLayer):
+    """Layer 0's attention from the same tables."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__(model)
+        self.memory = _Memory()
+        self.length = model.config.layout.length
+        self.tables = _FirstLayer(
+            length=self.length,
+            tokens=len(self.embedding),
+            term=self.memory.pointer(self.term, torch.float64),
+            written=self.memory.pointer(self.written),
+            embedding=self.memory.pointer(self.embedding),
+            bias=self.memory.pointer(self.bias),
+        )
+
+    def mids(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        query: Positions,
+        conditions: Collection[Zeroed],
+    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
+        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
+        position = torch.arange(self.length, dtype=torch.int32)[query]
+        self.tables.queries, self.tables.query = len(position), position.data_ptr()
+        rows = (tokens + self.first_row).int()
+        shape = len(conditions), len(tokens), len(position), D_MODEL
+        mids = self.embedding.new_empty(shape)
+        structures = _conditions(conditions)
+        _call("first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids)
+        return dict(zip(conditions, mids, strict=True))
+
+
+class CompiledBlock:
+    """A block of a plain model at some query positions, with the functions of `PlainBlock`."""
+
+    def __init__(self, block: Block, query: Sequence[int]) -> None:
+        config = block.config
+        self.block, self.query = block, [*query]
+        self.memory = memory = _Memory()
+        cosine, sine = block.rotation.unbind(-1)
+        self.attention = _Attention(
+            length=config.layout.length,
+            queries=len(self.query),
+            query=memory.pointer(torch.tensor(self.query), torch.int32),
+            causal=config.causal,
+            kv=memory.after_norm(block.norm, [block.k, block.v]),
+            q=memory.after_norm(block.norm, [block.q], scale=1 / math.sqrt(config.d_head)),
+            cosine=memory.pointer(cosine.repeat_interleave(2, -1)),
+            sine=memory.pointer(torch.stack([-sine, sine], -1).flatten(1)),
+        )
+        no_bias = torch.zeros(D_MODEL)
+        of_heads = block.o.weight.chunk(HEADS, dim=1)
+        self.output = _Output(
+            heads=(_Linear * HEADS)(*[memory.linear(head, no_bias) for head in of_heads]),
+            bias=memory.pointer(block.o.bias),
+        )
+        self.mlp = _Mlp(
+            up=memory.after_norm(block.norm, [block.up]),
+            down=memory.linear(block.down.weight, block.down.bias),
+        )
+
+    def z(
+        self, resid: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Return `attn.z`, from the stream that enters the block."""
+        z = resid.new_empty(len(resid), len(self.query), HEADS, D_MODEL // HEADS)
+        _call("attention", self.attention, len(resid), resid.contiguous(), z)
+        return z
+
+    def mids(
+        self,
+        resid: Float[Tensor, "batch query d_model"],
+        z: Float[Tensor, "batch query head d_head"],
+        conditions: Collection[Zeroed],
+    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
+        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
+        mids = resid.new_empty(len(conditions), *resid.shape)
+        n_rows = resid.shape[:2].numel()
+        resid, z = resid.contiguous(), z.contiguous()
+        structures = _conditions(conditions)
+        _call("mids", self.output, n_rows, z, resid, len(conditions), structures, mids)
+        return dict(zip(conditions, mids, strict=True))
+
+    def after(
+        self, mid: Float[Tensor, "batch query d_model"], zeroed: Zeroed
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Return `resid_post`, from `resid_mid`; without the MLP if it is zeroed."""
+        if zeroed.mlp:
+            return mid
+        post = mid.new_empty(mid.shape)
+        _call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), post)
+        return post
+
+    def fire(self, mid: Float[Tensor, "row d_model"]) -> "Fired":
+        """Return the neurons, from rows of `resid_mid`."""
+        d_ff = self.block.config.d_ff
+        mid = mid.contiguous()
+        neurons = mid.new_empty(len(mid), d_ff)
+        active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8)
+        _call("neurons", self.mlp, len(mid), mid, neurons, active)
+        return Fired(mid, neurons, active)
+
+    def posts(
+        self, fired: "Fired", rows: Int[Tensor, " n"], kept: UInt8[Tensor, " byte"]
+    ) -> Float[Tensor, "n d_model"]:
+        """Return some rows of `resid_post` with some of the neurons, whose bits are in `kept`."""
+        post = fired.mid.new_empty(len(rows), D_MODEL)
+        rows = rows.int()
+        arguments = rows, kept, fired.neurons, fired.active, fired.mid, post
+        _call("posts", self.mlp, len(rows), *arguments)
+        return post
+
+
+class Fired(NamedTuple):
+    """A block's neurons for some rows of its stream.
+
+    Attributes:
+        mid: The stream before the MLP, `[row, d_model]`.
+        neurons: `mlp.post`, `[row, neuron]`.
+        active: Bits of the neurons above zero, `[row, neuron / 8]`.
+    """
+
+    mid: Float[Tensor, "row d_model"]
+    neurons: Float[Tensor, "row neuron"]
+    active: UInt8[Tensor, "row byte"]
+
+
+def bits(mask: Bool[Tensor, "set neuron"]) -> UInt8[Tensor, "set byte"]:
+    """Return masks of neurons as bits, the first neuron's in the lowest."""
+    return torch.from_numpy(np.packbits(mask.numpy(), axis=1, bitorder="little"))
+
+
+class CompiledUnembedding:
+    """The logits from the stream after the last layer."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.memory = _Memory()
+        self.vocabulary = len(model.unembed.weight)
+        self.linear = self.memory.after_norm(model.norm, [model.unembed])
+
+    def __call__(
+        self, resid: Float[Tensor, "batch query d_model"]
+    ) -> Float[Tensor, "batch query vocab"]:
+        """Return the logits of each row."""
+        logits = resid.new_empty(*resid.shape[:-1], self.vocabulary)
+        n_rows = resid.shape[:-1].numel()
+        _call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
+        return logits

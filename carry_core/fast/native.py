@@ -1,0 +1,85 @@
+"""C++ that is compiled where it is used first, and kept for later.
+
+A library's name has a hash of all that decides what is in it: the sources, the compiler, its
+options and the kind of processor.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from carry_core.errors import BadInput
+from carry_core.files import replacing
+
+FOLDER = Path(__file__).with_name("native")  # headers for all of it, and `forward.cpp`
+FLAGS = ["-std=c++17", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread"]
+
+
+class CannotBuild(Exception):
+    """The reason why there is no library here, as a part of a sentence."""
+
+
+def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+    """Return the library that a C++ source makes, from the cache if it was built before.
+
+    Args:
+        source: The file; all headers beside it and in `FOLDER` are its own, too.
+        flags: The compiler's options besides `FLAGS`.
+
+    Raises:
+        CannotBuild: It cannot be built or loaded here.
+    """
+    compiler = _compiler()
+    texts = [path.read_text() for path in (source, *_headers(source))]
+    key = "\n".join([*texts, *compiler, *FLAGS, *flags, cpu_info("flags")])
+    name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    path = _cache_folder() / name
+    try:
+        if not path.exists():
+            with replacing(path) as temporary:
+                output = ["-o", str(temporary), str(source)]
+                command = [*compiler, *FLAGS, *flags, f"-I{FOLDER}", *output]
+                subprocess.run(command, check=True, capture_output=True, text=True)
+        return ctypes.CDLL(str(path))
+    except subprocess.CalledProcessError as error:
+        messages = [line for line in error.stderr.splitlines() if "error" in line]
+        message = messages[0] if messages else f"exit {error.returncode}"
+        raise CannotBuild(f"{compiler[0]}: {message}") from error
+    except (OSError, BadInput) as error:
+        raise CannotBuild(str(error)) from error
+
+
+def _headers(source: Path) -> list[Path]:
+    return sorted({*source.parent.glob("*.h"), *FOLDER.glob("*.h")})
+
+
+def _cache_folder() -> Path:
+    """Return the user's folder for what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+
+
+def _compiler() -> list[str]:
+    """Return the command of the C++ compiler, from CXX; raise `CannotBuild` if there is none."""
+    command = os.environ.get("CXX") or "g++"
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise CannotBuild(f"CXX is {command!r}, which is no command: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise CannotBuild(f"there is no compiler {words[0] if words else command!r}")
+    return words
+
+
+def cpu_info(entry: str) -> str:
+    """Return an entry of Linux's `/proc/cpuinfo`, such as `flags`; "" on other systems."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return ""
+    match = re.search(rf"^{entry}\s*: (.+)", info.read_text(), re.MULTILINE)
+    return match[1] if match else ""

@@ -1,0 +1,197 @@
+"""The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from carry_core import measure
+from carry_core.fast import compiled, last_layer, native, prefixes
+from carry_core.fast.blocks import PlainBlock, Zeroed
+from carry_core.fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
+from carry_core.fast.first_layer import FirstLayer
+from carry_core.interventions import INTACT, Ablation
+from carry_core.model import ModelConfig
+from carry_core.runs import load
+from tests.conftest import drawn, random_model, tokens_of
+
+# The smallest and largest models that there is room for, and some in between.
+SHAPES = {
+    "one layer": ModelConfig(layers=1, width=3, d_ff=16),
+    "two layers": ModelConfig(layers=2, width=3),
+    "three layers": ModelConfig(layers=3, width=1, d_ff=48),
+    "decoder": ModelConfig(layers=2, width=2, causal=True),
+    "wide": ModelConfig(layers=2, width=1, d_ff=1024),
+    "long": ModelConfig(layers=2, width=10, d_ff=16),
+    "long decoder": ModelConfig(layers=2, width=10, causal=True, d_ff=16),
+}
+# Fewer sums or rows than pass through together, just as many, and more.
+COUNTS = (1, 23, 24, 25, 50)
+CONDITIONS = [
+    Zeroed(),
+    Zeroed(skip=True),
+    Zeroed(frozenset({0})),
+    Zeroed(frozenset({1}), skip=True),
+    Zeroed(frozenset({0, 1})),
+]
+
+
+@pytest.fixture(autouse=True)
+def _needs_a_compiler():
+    if compiled.library() is None:
+        pytest.skip("no compiler, or no AVX2")
+
+
+def assert_close(actual, expected):
+    """The largest difference is small beside the largest value: float32 adds in another order."""
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=2e-5 * scale)
+
+
+def stream(count, positions, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, positions, compiled.D_MODEL, generator=generator)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_part_is_pytorch_s(shape, count):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=count)
+    first, compiled_first = FirstLayer(model), CompiledFirstLayer(model)
+    block = model.blocks[-1]
+    for query in ([*range(config.layout.length)], [*config.layout.answer], [2, 0]):
+        expected = first.mids(tokens, query, CONDITIONS)
+        actual = compiled_first.mids(tokens, query, CONDITIONS)
+        for zeroed in CONDITIONS:
+            assert_close(actual[zeroed], expected[zeroed])
+
+        by_torch, by_compiler = PlainBlock(block, query), CompiledBlock(block, query)
+        resid = stream(count, config.layout.length)
+        z = by_torch.z(resid)
+        assert_close(by_compiler.z(resid), z)
+        expected = by_torch.mids(resid[:, query], z, CONDITIONS)
+        actual = by_compiler.mids(resid[:, query], z, CONDITIONS)
+        for zeroed in CONDITIONS:
+            mid = expected[zeroed]
+            assert_close(actual[zeroed], mid)
+            assert_close(by_compiler.after(mid, zeroed), by_torch.after(mid, zeroed))
+        assert by_compiler.after(mid, Zeroed(mlp=True)) is mid
+        assert_close(CompiledUnembedding(model)(mid), model.unembed(model.norm(mid)))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("d_ff", [16, 128, 1024])
+def test_rows_after_the_mlp_with_some_neurons(d_ff, count):
+    config = ModelConfig(layers=1, width=1, d_ff=d_ff)
+    block = random_model(config, 2, noise=0.1).blocks[0]
+    mid = stream(count, 1)[:, 0]
+    fired = CompiledBlock(block, [0]).fire(mid)
+    neurons = block.up(block.norm(mid)).relu()
+    assert_close(fired.neurons, neurons)
+    assert torch.equal(fired.active, compiled.bits(fired.neurons > 0))
+
+    rows = torch.randint(count, (2 * count + 1,), generator=torch.Generator().manual_seed(0))
+    some = torch.rand(d_ff, generator=torch.Generator().manual_seed(1)) < 0.4
+    for mask in (some, torch.ones_like(some), torch.zeros_like(some)):
+        kept = compiled.bits(mask[None])[0]
+        actual = CompiledBlock(block, [0]).posts(fired, rows, kept)
+        assert_close(actual, mid[rows] + block.down(neurons[rows] * mask))
+    assert CompiledBlock(block, [0]).posts(fired, rows[:0], kept).shape == (0, compiled.D_MODEL)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
+    parts = []
+    for layer in range(config.layers):
+        parts += [Ablation(heads={(layer, head)}) for head in range(config.heads)]
+        parts += [Ablation(mlps={layer}), Ablation(skips={layer})]
+    ablations = [INTACT, *parts, *(first | second for first, second in combinations(parts, 2))]
+    for read in (None, config.layout.answer):
+        shared = prefixes.SharedPrefix(model, ablations, read)
+        assert isinstance(shared.blocks[0], CompiledBlock)
+        intact = model(tokens, read=read)
+        for ablation, logits in zip(ablations, shared(tokens), strict=True):
+            expected = model(tokens, ablation.hook(model, read=read), read)
+            scale = float(expected.abs().max())
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4 * scale)
+            assert ablation == INTACT or (logits - intact).abs().max() > 1e-3 * scale, ablation
+
+
+def test_neurons_of_the_final_mlp_are_ablated_as_by_pytorch(monkeypatch):
+    model = load("n2_s0.3_w0.2").model(0)
+    config, (a, b) = model.config, drawn(model.config, count=300)
+    generator = torch.Generator().manual_seed(0)
+    neurons = torch.rand(3, config.d_ff, generator=generator) < 0.5
+    sets = [
+        torch.arange(300),
+        torch.arange(150).repeat_interleave(2),
+        torch.tensor([], dtype=torch.int64),
+    ]
+    monkeypatch.setattr(last_layer, "CHUNK", 64)
+    answers = []
+    for is_compiled in (lambda model: False, compiled.is_compiled):
+        monkeypatch.setattr(last_layer, "is_compiled", is_compiled)
+        layer = last_layer.LastLayer(model, 300)
+        assert (layer.compiled is None) == (layer.unembed is None) == (not answers), is_compiled
+        measure.predict(model, a, b, watch=lambda name, x, layer=layer: watched(name, x, layer))
+        answers.append(layer.answers(neurons, sets))
+    for by_torch, by_compiler in zip(*answers, strict=True):
+        assert torch.equal(by_torch, by_compiler)
+    assert len(answers[0][0].unique()) == 10
+    assert not torch.equal(answers[0][0][sets[1]], answers[0][1])
+
+
+def watched(name, x, layer):
+    if name == "blocks.1.resid_mid":
+        layer.append(x)
+
+
+@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
+def test_no_bit_depends_on_the_number_of_threads(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=260)
+    threads = torch.get_num_threads()
+    logits = []
+    for n_threads in (1, 2, 5):
+        torch.set_num_threads(n_threads)
+        try:
+            logits.append(prefixes.SharedPrefix(model, [INTACT])(tokens)[0])
+        finally:
+            torch.set_num_threads(threads)
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
+def test_what_there_is_no_room_for_is_computed_by_pytorch():
+    fits = ModelConfig(layers=1, width=1, d_ff=16)
+    assert compiled.is_compiled(random_model(fits))
+    assert not compiled.is_compiled(random_model(fits).double())
+    for other in (
+        ModelConfig(layers=1, width=1, d_model=64),
+        ModelConfig(layers=1, width=1, heads=4),
+        ModelConfig(layers=1, width=1, d_ff=24),
+        ModelConfig(layers=1, width=1, d_ff=1040),
+        ModelConfig(layers=1, width=11, d_ff=16),
+    ):
+        assert not compiled.has_room(other), other
+
+
+@pytest.mark.parametrize("lacks", ["compiler", "avx2"])
+def test_without_a_compiler_or_avx2_pytorch_computes(lacks, monkeypatch, tmp_path):
+    monkeypatch.setattr(compiled, "library", compiled.library.__wrapped__)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if lacks == "compiler":
+        monkeypatch.setenv("CXX", "no-such-compiler")
+    else:
+        flags = " ".join(compiled.INSTRUCTIONS - {"avx2"})
+        monkeypatch.setattr(native, "cpu_info", lambda entry: flags)
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
+    assert compiled.library() is None
+    shared = prefixes.SharedPrefix(model, [INTACT])
+    assert isinstance(shared.blocks[0], PlainBlock)
+    assert_close(shared(tokens)[0], model(tokens))
+    assert not any(tmp_path.rglob("*"))
