@@ -1,9 +1,11 @@
 import os
 import pickle
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,8 +88,8 @@ def quick_first(names: Iterable[str]) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module")
-def few_draws():
+@contextmanager
+def dissecting_few() -> Iterator[None]:
     """Dissections take few samples, of few sums."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(survey, "DRAWN", 40)
@@ -95,13 +97,25 @@ def few_draws():
         yield
 
 
-@pytest.fixture(scope="module")
-def few_random_sums(few_draws):
+@contextmanager
+def drawing_few() -> Iterator[None]:
     """Dissections, attention and the choice of the decision head take few sums."""
-    with pytest.MonkeyPatch.context() as patch:
+    with dissecting_few(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(survey, "SAMPLE", 500)
         patch.setattr(measure, "DECISION_SUMS", 500)
         patch.setattr(measure, "DECISION_PAIRS", 25)
+        yield
+
+
+@pytest.fixture
+def few_draws() -> Iterator[None]:
+    with dissecting_few():
+        yield
+
+
+@pytest.fixture
+def few_random_sums() -> Iterator[None]:
+    with drawing_few():
         yield
 
 
@@ -192,6 +206,19 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CARRY_DATA", str(folder))
     monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return folder
+
+
+@pytest.fixture
+def no_cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SLURM's commands fail at once; where they are installed but no cluster answers, each waits.
+
+    Snakemake asks `scontrol` whenever it starts.
+    """
+    folder = tmp_path_factory.mktemp("no_cluster")
+    for name in filter(shutil.which, ("sinfo", "scontrol")):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -83,6 +84,12 @@ def listed(path: Path = LIST) -> list[Mutant]:
     return mutants
 
 
+@cache
+def sources(root: Path) -> list[Path]:
+    """Return the files of both packages."""
+    return list(root.glob("carry_*/**/*.py"))
+
+
 def source_of(mutant: Mutant, root: Path) -> Path:
     """Return the file that a mutant changes.
 
@@ -90,7 +97,7 @@ def source_of(mutant: Mutant, root: Path) -> Path:
         Stale: The packages have no file of that name, or several.
     """
     paths = []
-    for path in root.glob("carry_*/**/*.py"):
+    for path in sources(root):
         if f"/{path.relative_to(root).as_posix()}".endswith(f"/{mutant.file}"):
             paths.append(path)
     if len(paths) != 1:
@@ -123,12 +130,14 @@ class Replace(ast.NodeTransformer):
     """Replace a piece of code wherever it occurs, and count how often that is."""
 
     def __init__(self, before: str, after: str) -> None:
-        self.before = ast.dump(parsed(before))
+        tree = parsed(before)
+        self.kind = type(tree)
+        self.before = ast.dump(tree)
         self.after = after
         self.count = 0
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if ast.dump(node) == self.before:
+        if type(node) is self.kind and ast.dump(node) == self.before:
             self.count += 1
             return parsed(self.after)
         visited: ast.AST = super().visit(node)

@@ -37,7 +37,7 @@ from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_core.groups import DIGITS, MAIN, find
-from carry_core.interventions import Ablation, Combined, Intervention, means
+from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
 from carry_core.model import HookAt, Point, Transformer
 from carry_paper.findings import adder, carry_line, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_bar, attention_map
@@ -274,15 +274,14 @@ def line_parts(model: Transformer) -> Parts:
 
 @lru_cache(1)  # the page and its test use the same means
 def reference_means(model: Transformer) -> dict[str, Tensor]:
-    """Return the means for a mean ablation, over its default of 10,000 sums."""
+    """Return the means for a mean ablation, over its default reference set."""
     points = ("attn.skip", "attn.z", "mlp.skip", "mlp.post", "mlp_out")
     names = [
         "embed",
         *(f"blocks.{layer}.{point}" for layer in range(model.config.layers) for point in points),
     ]
-    return means(
-        model, *sums.long_sums(10_000, model.config.width, torch.Generator().manual_seed(0)), names
-    )
+    generator = torch.Generator().manual_seed(0)
+    return means(model, *sums.long_sums(REFERENCE_SUMS, model.config.width, generator), names)
 
 
 def packed(model: Transformer, name: str) -> dict[str, Any]:

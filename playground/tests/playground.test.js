@@ -91,6 +91,7 @@ for (const file of SCRIPTS ? fs.readdirSync(REFERENCE).sort() : []) {
   test(`${name}: logits with a carry held at a coordinate, and where the digit changes`, async () => {
     const run = await unpacked(name);
     assert.strictEqual(expected.held.length > 0, run.config.layers > 1);
+    const unheld = new Map(); // passes with nothing held: the shortcut of the page's slider starts from these
     for (const { do: text, column, value, sums, logits } of expected.held) {
       const intervened = model.intervene(run, state.parseIntervention(text, run.config));
       const held = model.holdCoordinates(run, { [column]: value });
@@ -104,8 +105,9 @@ for (const file of SCRIPTS ? fs.readdirSync(REFERENCE).sort() : []) {
           assert.ok(off < HELD_NEAR, `${case_}: logits are off by ${off}`);
           assert.strictEqual(maths.argmax(ours), maths.argmax(theirs), case_);
         });
-        const unheld = model.forward(run, tokens, intervened); // the shortcut of the page's slider
-        const digit = model.digitAt(run, column, unheld, intervened)(value);
+        const key = `${text} ${a} + ${b}`;
+        if (!unheld.has(key)) unheld.set(key, model.forward(run, tokens, intervened));
+        const digit = model.digitAt(run, column, unheld.get(key), intervened)(value);
         assert.strictEqual(digit, maths.argmax(logits[i][column]), case_);
       });
     }

@@ -20,10 +20,6 @@ from carry_core.files import ROOT
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
 
-CLUSTER = (
-    shutil.which("sinfo") is not None
-    and not subprocess.run(["sinfo"], capture_output=True, check=False).returncode
-)
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 
 
@@ -93,7 +89,7 @@ def test_what_cannot_be_done_is_said(make, options, message):
 
 
 @pytest.mark.slow
-def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
+def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     """Also 0, and only those; `make` gives the others as empty words."""
     options = [
         "groups=" + MAIN,
@@ -132,14 +128,10 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path):
     ("profile", "message"),
     [
         ("nope", "PROFILE=nope: expected one of local slurm"),
-        pytest.param(
-            "slurm",
-            "no cluster answers",
-            marks=pytest.mark.skipif(CLUSTER, reason="a cluster answers here"),
-        ),
+        ("slurm", "no cluster answers"),
     ],
 )
-def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(profile, message):
+def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(no_cluster, profile, message):
     command = ["make", "train", f"GROUPS={N1}", f"PROFILE={profile}"]
     environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
     result = subprocess.run(
@@ -196,12 +188,18 @@ def running() -> list[str]:
     ).split()
 
 
+@pytest.fixture
+def cluster() -> None:
+    """A cluster that answers."""
+    if shutil.which("sinfo") is None or subprocess.run(["sinfo"], check=False).returncode:
+        pytest.skip("no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start")
+
+
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.skipif(
-    not CLUSTER, reason="no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start"
-)
-def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(tmp_path):
+def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(
+    cluster, tmp_path
+):
     """Two runs, one of them killed, beside the same runs of one process; then a page of two groups.
 
     Most of the time goes by between Snakemake's questions to SLURM: each time that no job has

@@ -48,6 +48,7 @@ def python() -> Path:
 def run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess:
     """Run code in a folder, without a network; a warning is an error."""
     environment = {"PATH": os.environ["PATH"], "MPLCONFIGDIR": str(BARE / "matplotlib")}
+    environment["OMP_NUM_THREADS"] = "1"  # the tests' other processes take the other cores
     command = [python, "-W", "error", "-c", OFFLINE + code]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False

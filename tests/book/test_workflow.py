@@ -160,7 +160,7 @@ def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(t
 
 
 @pytest.mark.slow
-def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path):
+def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path, no_cluster):
     """The folder has links to this checkout and a `_build` of its own, locked as by a kill."""
     for path in ROOT.iterdir():
         if path.name != "_build":

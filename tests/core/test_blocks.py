@@ -66,6 +66,7 @@ def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
     model, (a, b) = random_model(config, 3, noise=0.3).double(), drawn(config)
     read, tokens = config.layout.answer, tokens_of(config)
     ablations = zero_ablations(config)[1:]
+    unwatched = measure.predict(model, a, b, ablations)
     from_mid_on = config.hook_names[config.hook_names.index("blocks.0.resid_mid") : -1]
     for name in from_mid_on:
         expected, seen = {}, {}
@@ -73,7 +74,6 @@ def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
         watch = HookAt(frozenset({name}), cache_hook(seen, name))
         answers = measure.predict(model, a, b, ablations, watch=watch)
         torch.testing.assert_close(seen[name], expected[name], msg=name)
-        unwatched = measure.predict(model, a, b, ablations)
         assert all(map(torch.equal, answers, unwatched)), name
 
 

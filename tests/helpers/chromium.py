@@ -130,5 +130,5 @@ def wait(ready: Callable[[], Any], condition: str, seconds: float) -> Any:
     end = time.monotonic() + seconds
     while not (value := ready()):
         assert time.monotonic() < end, f"still not so: {condition}"
-        time.sleep(0.1)
+        time.sleep(0.02)
     return value

@@ -14,17 +14,19 @@ from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
 from carry_paper.ledger import compare, registry, results, seeds
+from tests.conftest import dissecting_few
 from tests.helpers.trainings import FEW, few_sums, save_random
 
 UNLISTED = "n1_s0.4_w0.5_dff64_h4"
 
 
 @pytest.fixture(scope="module")
-def main_run(few_draws):
+def main_run():
     """A shipped run, asked by its path on few sums."""
     path = runs.find(MAIN, recipe="quick", runs=[7])[7]
     subject = compare.subject(str(path))
-    answers = compare.ask(subject, pairs=FEW, surveyed=few_sums)
+    with dissecting_few():
+        answers = compare.ask(subject, pairs=FEW, surveyed=few_sums)
     return {answer.id: answer for answer in answers}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from carry_core import runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
 from carry_core.groups import MAIN
@@ -32,6 +32,8 @@ def few(monkeypatch, data):
     monkeypatch.setattr(registry, "ROWS", {name: registry.ROWS[name] for name in IDS})
     monkeypatch.setattr(recipes, "SUMS", 100)
     monkeypatch.setattr(survey, "SAMPLE", 500)
+    monkeypatch.setattr(measure, "DECISION_SUMS", 500)
+    monkeypatch.setattr(measure, "DECISION_PAIRS", 25)
     monkeypatch.setattr(interchange_maps, "default_pairs", lambda name: 200)
     monkeypatch.setattr(typology, "COUNT", 50)
     recipes.drawn_sums.cache_clear()
@@ -90,8 +92,8 @@ def test_a_row_that_cannot_be_measured_is_reported_and_left_out(monkeypatch):
     def fail(evidence):
         return 1 / 0
 
-    for measure, reason in ((refuse, "It needs the paper's"), (fail, "ZeroDivisionError")):
-        entry = registry.Entry(measure, None, (MAIN,))
+    for function, reason in ((refuse, "It needs the paper's"), (fail, "ZeroDivisionError")):
+        entry = registry.Entry(function, None, (MAIN,))
         assert measuring._measured("finding/x", "quick", entry) is None
         assert reported[-1].startswith("finding/x, quick: not measured.")
         assert reason in reported[-1]

@@ -16,14 +16,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.groups import GROUPS
 from carry_core.model import Transformer
-from carry_paper.findings import (
-    elsewhere,
-    interchange_maps,
-    lengths,
-    line_table,
-    survey,
-    typology,
-)
+from carry_paper.findings import elsewhere, interchange_maps, lengths, line_table, typology
 from carry_paper.findings import evidence as evidence_module
 from carry_paper.findings.base import DIGITS4
 from carry_paper.findings.evidence import Evidence
@@ -31,6 +24,7 @@ from carry_paper.findings.survey import Survey
 from carry_paper.ledger import claims, compute, registry
 from carry_paper.ledger.entries import Measurement
 from carry_paper.ledger.registry import ROWS
+from tests.conftest import drawing_few
 from tests.helpers.trainings import planted_curves, save_random
 
 # The functions of language models are called in `tests/llm/test_recorded.py`.
@@ -111,7 +105,7 @@ def of_numbers(table, loaded):
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory) -> Iterator[Evidence]:
     """Untrained runs with small layers under the names of the real groups, and few sums."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, drawing_few():
         data = tmp_path_factory.mktemp("data")
         patch.setenv("CARRY_DATA", str(data))
         maps = ROOT / "data" / "results" / "interchange" / "ours"
@@ -132,8 +126,6 @@ def evidence(tmp_path_factory) -> Iterator[Evidence]:
         for module, constant, count in (
             (lengths, "BALANCED", 89),
             (lengths, "RANDOM", 200),
-            (survey, "SAMPLE", 500),
-            (survey, "DRAWN", 50),
             (typology, "COUNT", 50),
             (elsewhere, "SUMS", 50),
         ):

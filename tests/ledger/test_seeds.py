@@ -140,6 +140,7 @@ def few(monkeypatch, data):
     monkeypatch.setattr(seeds, "DRAWN", 100)
     monkeypatch.setattr(survey, "SAMPLE", 300)
     monkeypatch.setattr(measure, "DECISION_SUMS", 500)
+    monkeypatch.setattr(measure, "DECISION_PAIRS", 25)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from carry_core import groups, runs
 from carry_paper import cli
 from carry_paper.ledger import compare
 from carry_paper.pages import comparison
+from tests.conftest import drawing_few
 from tests.helpers.trainings import few_sums, save_random
 
 pytestmark = pytest.mark.slow
@@ -19,8 +20,8 @@ NAME = "n1_s0.4_w0.5_dff64_h4"
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory, few_random_sums):
-    with pytest.MonkeyPatch.context() as patch:
+def answered(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch, drawing_few():
         patch.setenv("CARRY_DATA", str(tmp_path_factory.mktemp("data")))
         save_random(groups.find(NAME), (0, 3), "quick", 9)
         subject = compare.subject(NAME)
@@ -69,6 +70,7 @@ def test_the_command_writes_what_it_prints(data, few_random_sums, tmp_path, monk
     save_random(groups.find(NAME), (0,), "quick", 9)
     ask = compare.ask
     monkeypatch.setattr(compare, "ask", lambda subject, report: ask(subject, report, 8, few_sums))
+    monkeypatch.setattr(comparison, "drawings", lambda *_: [])  # they are tested above
     rows, page = tmp_path / "rows.json", tmp_path / "page.html"
     monkeypatch.setattr(
         "sys.argv", ["carry", "compare", NAME, "--json", str(rows), "--html", str(page)]

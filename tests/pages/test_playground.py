@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from carry_core import interventions as core_interventions
 from carry_core import measure, runs, sums
 from carry_core.curves import load_curves
 from carry_core.errors import BadInput
@@ -68,7 +69,7 @@ def interventions(config: ModelConfig) -> list[Intervention | Combined]:
 
 
 @torch.inference_mode()
-def reference(model: Transformer, count: int = 510, seed: int = 3) -> dict[str, Any]:
+def reference(model: Transformer, count: int = 68, seed: int = 3) -> dict[str, Any]:
     """PyTorch's numbers for a run, in float32: the page's arithmetic has to agree with them.
 
     Returns:
@@ -141,6 +142,8 @@ def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group, monkeypatch):
     """In a run of each architecture."""
     monkeypatch.setattr(playground, "FITTED", 600)  # probes are tested below
     monkeypatch.setattr(playground, "LINE_PAIRS", 200)  # and so are lines
+    for module in (playground, core_interventions):
+        monkeypatch.setattr(module, "REFERENCE_SUMS", 600)
     model = runs.load(group).model(0)
     monkeypatch.setattr(runs.Runs, "model", lambda *_: model)  # its lines and means are cached
     script = tmp_path / playground.export_runs(tmp_path, {group: (0,)})[0]["file"]
