@@ -276,12 +276,12 @@ class CompiledBlock:
         return Fired(mid, neurons, active)
 
     def posts(
-        self, fired: "Fired", rows: Int[Tensor, " n"], kept: UInt8[Tensor, " byte"]
+        self, fired: "Fired", rows: Int[Tensor, " n"], neurons: UInt8[Tensor, " byte"]
     ) -> Float[Tensor, "n d_model"]:
-        """Return some rows of `resid_post` with some of the neurons, whose bits are in `kept`."""
+        """Return some rows of `resid_post` with some of the neurons, whose bits are set."""
         post = fired.mid.new_empty(len(rows), D_MODEL)
         rows = rows.int()
-        arguments = rows, kept, fired.neurons, fired.active, fired.mid, post
+        arguments = rows, neurons, fired.neurons, fired.active, fired.mid, post
         _call("posts", self.mlp, len(rows), *arguments)
         return post
 

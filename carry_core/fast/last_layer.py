@@ -145,7 +145,7 @@ class LastLayer:
 
     def _compiled_posts(self, block: CompiledBlock, neurons: Bool[Tensor, "set neuron"]) -> PostsOf:
         """Return the same as `_posts`, computed in C++."""
-        kept = bits(neurons)
+        bits_of_sets = bits(neurons)
         n_positions = self.resid_mid.shape[1]
         position = torch.arange(n_positions).unsqueeze(1)
 
@@ -155,7 +155,7 @@ class LastLayer:
             def posts(i: int, sums: Tensor) -> Tensor:
                 # Rows of one position follow each other, since much the same neurons are active.
                 rows = (sums * n_positions + position).flatten()
-                post = block.posts(fired, rows, kept[i])
+                post = block.posts(fired, rows, bits_of_sets[i])
                 return post.view(n_positions, len(sums), post.shape[1]).transpose(0, 1)
 
             return posts

@@ -94,10 +94,13 @@ def test_rows_after_the_mlp_with_some_neurons(d_ff, count):
     rows = torch.randint(count, (2 * count + 1,), generator=torch.Generator().manual_seed(0))
     some = torch.rand(d_ff, generator=torch.Generator().manual_seed(1)) < 0.4
     for mask in (some, torch.ones_like(some), torch.zeros_like(some)):
-        kept = compiled.bits(mask[None])[0]
-        actual = CompiledBlock(block, [0]).posts(fired, rows, kept)
+        neuron_bits = compiled.bits(mask[None])[0]
+        actual = CompiledBlock(block, [0]).posts(fired, rows, neuron_bits)
         assert_close(actual, mid[rows] + block.down(neurons[rows] * mask))
-    assert CompiledBlock(block, [0]).posts(fired, rows[:0], kept).shape == (0, compiled.D_MODEL)
+    assert CompiledBlock(block, [0]).posts(fired, rows[:0], neuron_bits).shape == (
+        0,
+        compiled.D_MODEL,
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -943,5 +943,6 @@ def test_a_pass_ends_with_the_last_activation_that_is_read(name):
     assert seen[-1] == "logits"
     assert seen[: len(seen) - len(config.hook_names)][-1] == name
     assert ended.keys() == whole.keys()
-    assert all(torch.equal(ended[each], whole[each]) for each in names)
+    for point in names:
+        assert torch.equal(ended[point], whole[point])
     assert activations_at(model, tokens, []) == {}
