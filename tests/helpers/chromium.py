@@ -21,6 +21,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
+BLANK = "about:blank"
 # Of keys on which the browser acts by their code: the focus moves, a dialog is closed.
 KEY_CODES = {"Tab": 9, "Escape": 27}
 
@@ -39,7 +40,7 @@ class Chromium:
             PROGRAM,
             *FLAGS,
             f"--user-data-dir={profile}",
-            "about:blank",
+            BLANK,
         ]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(arguments, pass_fds=(to_read, to_speak), **quiet)
@@ -48,7 +49,14 @@ class Chromium:
         self.left, self.number, self.session, self.target, self.errors = b"", 0, "", "", list[str]()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command of the DevTools protocol and wait for its answer."""
+        """Send a command of the DevTools protocol and return its result."""
+        answer = self._answer(method, **parameters)
+        assert "error" not in answer, answer["error"]
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _answer(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer, which has a result or an error."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
@@ -59,9 +67,7 @@ class Chromium:
             if answer.get("method") == "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(answer["params"]["exceptionDetails"])[:600])
             if answer.get("id") == self.number:
-                assert "error" not in answer, answer["error"]
-                result: dict[str, Any] = answer["result"]
-                return result
+                return answer
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self.left:
@@ -74,20 +80,32 @@ class Chromium:
         return answer
 
     def open(self, address: str, width: int = 1400, height: int = 1000) -> None:
-        """Show an address in a new page of a width, in the light."""
-        self.session, before = "", self.target
-        self.target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        if before:
-            self.call("Target.closeTarget", targetId=before)
-        self.session = self.call("Target.attachToTarget", targetId=self.target, flatten=True)[
-            "sessionId"
-        ]
-        for domain in ("Page", "Runtime"):
-            self.call(f"{domain}.enable")
+        """Show an address in a page of a width, in the light, as if for the first time."""
+        if not self.session:
+            self.target = self.call("Target.createTarget", url=BLANK)["targetId"]
+            attached = self.call("Target.attachToTarget", targetId=self.target, flatten=True)
+            self.session = attached["sessionId"]
+            for domain in ("Page", "Runtime"):
+                self.call(f"{domain}.enable")
+        elif self.run("location.href") != BLANK:
+            self.run("sessionStorage.clear()")
+            self._go(BLANK)  # else an address that differs in its fragment would not be loaded
         self.resize(width, height)
         features = [{"name": "prefers-color-scheme", "value": "light"}]
         self.call("Emulation.setEmulatedMedia", features=features)
+        self._go(address)
+
+    def _go(self, address: str) -> None:
+        """Load an address, and wait until the page before it is gone."""
+        before = self._time_origin()
         self.call("Page.navigate", url=address)
+        wait(lambda: self._time_origin() not in (None, before), f"{address} is loaded", 60)
+
+    def _time_origin(self) -> float | None:
+        """Return when the page began, which no other page did; None while there is none."""
+        answer = self._answer("Runtime.evaluate", expression="performance.timeOrigin")
+        value: float | None = answer.get("result", {}).get("result", {}).get("value")
+        return value
 
     def resize(self, width: int, height: int) -> None:
         """Make the page as wide and high, in px."""
