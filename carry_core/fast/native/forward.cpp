@@ -60,10 +60,10 @@ struct Zeroed {
   int heads;  // a bit for each
   int skip;   // 1 if nothing skips the attention
 };
-struct FirstLayer {
+struct FirstLayer {  // its tables have a row for each position and token there
   int length, tokens, queries;
   const int* query;        // positions
-  const double* term;      // of the softmax: [head][query's row][key's row]; a row is a (position, token)
+  const double* term;      // of the softmax: [head][query's row][key's row]
   const float* written;    // [head][key's row][128]
   const float* embedding;  // [token][128]
   const float* bias;       // of the output projection
@@ -199,9 +199,10 @@ INLINE void fire(const Mlp& layer, const float* x, long width, int valid, Rows& 
   });
 }
 
-// Collects the neurons that are active in one of ROWS rows, and kept.
-INLINE void collect(int d_ff, const float* const (&neurons)[ROWS], const Bits* const (&active)[ROWS],
-                    const Bits* kept, Columns<MOST_NEURONS>& to) {
+// Collects the neurons that are active in one of ROWS rows; if `kept` is given, those with its bits.
+INLINE void collect(int d_ff, const float* const (&neurons)[ROWS],
+                    const Bits* const (&active)[ROWS], const Bits* kept,
+                    Columns<MOST_NEURONS>& to) {
   to.count = 0;
   for (int panel = 0; panel < d_ff / PANEL; panel++) {
     uint32_t bits = 0;
