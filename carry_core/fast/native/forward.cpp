@@ -199,7 +199,7 @@ INLINE void fire(const Mlp& layer, const float* x, long width, int valid, Rows& 
   });
 }
 
-// Collects the neurons that are active in one of ROWS rows, and have a bit in `kept` if it is given.
+// Collects the neurons that are active in one of ROWS rows; of `kept` alone, if it is given.
 INLINE void collect(int d_ff, const float* const (&neurons)[ROWS],
                     const Bits* const (&active)[ROWS], const Bits* kept,
                     Columns<MOST_NEURONS>& to) {
