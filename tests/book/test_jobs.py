@@ -152,12 +152,12 @@ def test_a_notebook_that_a_group_does_not_suit_ends_in_one_line(tmp_path, capsys
     out = tmp_path / "ours" / N1 / "tab03_three_layers.json"
     out.parent.mkdir(parents=True)
     assert jobs.run_again("tab03_three_layers", N1, "ours", out) == 0
-    assert json.loads(out.read_text())["message"].startswith(
-        "Expected a model with at least 2 layers"
+    assert json.loads(out.read_text())["message"].endswith(
+        "expected three layers, as in n3_s0.3_w0.2."
     )
     jobs.print_table([str(out), str(tmp_path / N1 / "fig99.json")])
     printed = capsys.readouterr().out
-    assert "at least 2 layers" in printed
+    assert "expected three layers" in printed
     assert "failed: " in printed
 
 
