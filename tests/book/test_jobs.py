@@ -226,6 +226,6 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
         )
         assert local.keys() == on_slurm.keys()
         assert all(torch.equal(local[name], on_slurm[name]) for name in local)
-    output = finished(make("rerun", ROOT / "data", "WHAT=tab03", f"GROUPS={N1} n2_s0.3_w0.0"))
+    output = finished(make("rerun", ROOT / "data", "WHAT=tab03", f"GROUPS={N1} n3_s0.3_w0.2"))
     assert output.count("_build/rerun/ours/") == 1
-    assert "at least 2 layers" in output
+    assert "expected three layers" in output
