@@ -3,6 +3,7 @@
 A file that is on the list is written together with its line.
 """
 
+import gzip
 import hashlib
 import os
 import re
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import filelock
+import pandas as pd
 
 from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, read_text, replacing, replacing_all, sha256
@@ -98,6 +100,15 @@ def save_listed(path: Path, content: bytes) -> Path:
             file.write_bytes(content)
             listed.write_text(_text(sums), encoding="utf-8")
     return path
+
+
+def save_table(path: Path, table: pd.DataFrame) -> Path:
+    """Write a table to a shipped `.csv.gz` file; equal tables give equal bytes.
+
+    Raises:
+        BadInput: As `save_listed`.
+    """
+    return save_listed(path, gzip.compress(table.to_csv(index=False).encode(), mtime=0))
 
 
 def _shipped_files() -> list[Path]:

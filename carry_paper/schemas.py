@@ -6,7 +6,7 @@ file, the first place in it that the schema does not allow, and the remedy.
 
 import gzip
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -136,10 +136,20 @@ class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
 _StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _StrictLoader.construct_date)
 
 
-def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame:
-    """Return the table in a `.csv.gz` file; raise `BadInput` if it does not fit its schema.
+def read_table(
+    path: Path, schema: type[BaseModel], remedy: str, key: Sequence[str], row: str = "row"
+) -> pd.DataFrame:
+    """Return the table in a `.csv.gz` file.
 
-    The schema has a list for each column, of its distinct values, with None for NaN.
+    Args:
+        path: The file.
+        schema: A list for each column, of its distinct values, with None for NaN.
+        remedy: How to get the file back.
+        key: The columns that identify a row.
+        row: What a row is called if it is there twice.
+
+    Raises:
+        BadInput: The file is missing or damaged, or a key occurs twice.
     """
     with reading(path, remedy), plain_errors(), gzip.open(path) as file:
         frame = pd.read_csv(io.BytesIO(limited(file.read(LARGEST + 1))))
@@ -150,4 +160,6 @@ def read_table(path: Path, schema: type[BaseModel], remedy: str) -> pd.DataFrame
             distinct = column.unique().tolist()
             columns[name] = [None if value != value else value for value in distinct]
         schema.model_validate(columns)
+        if frame.duplicated([*key]).any():
+            raise ValueError(f"a {row} stands twice")
     return frame

@@ -5,7 +5,6 @@ without the rows that `interchange.completed` adds. The sha256 of the weights is
 (`runs.digest`), so maps of other weights than are here are noticed.
 """
 
-import gzip
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -20,7 +19,7 @@ from carry_core.fast.swaps import components
 from carry_core.files import damaged, data_dir
 from carry_core.model import Transformer
 from carry_core.pairs import VARIABLES
-from carry_paper.checksums import save_listed
+from carry_paper.checksums import save_table
 from carry_paper.findings.interchange import CELL, PairCounts, completed, pair_counts, sweep
 from carry_paper.schemas import one_of, read_table
 
@@ -109,9 +108,7 @@ def save(source: str, name: str, maps: pd.DataFrame) -> Path:
     """
     thin = _to_store(maps)
     check_replaces(source, name, int(thin.pairs.max()), thin.run.unique().tolist())
-    return save_listed(
-        path_of(source, name), gzip.compress(thin.to_csv(index=False).encode(), mtime=0)
-    )
+    return save_table(path_of(source, name), thin)
 
 
 def check_replaces(source: str, name: str, pairs: int, numbers: Collection[int]) -> None:
@@ -236,12 +233,10 @@ def _read(source: str, name: str) -> pd.DataFrame:
     """Return a group's stored maps as they are in the file, checked."""
     path = path_of(source, name)
     remedy = f"delete it and write it with `carry interchange --source {source} {name} --save`"
-    maps = read_table(path, StoredMaps, remedy)
+    maps = read_table(path, StoredMaps, remedy, ["run", *CELL, "control"], "cell")
     unknown = set(maps.component) - set(components(groups.find(name).config))
     if unknown:
         raise damaged(path, f"{name} has no component {min(unknown)!r}", remedy)
-    if maps.duplicated(["run", *CELL, "control"]).any():
-        raise damaged(path, "a cell stands twice", remedy)
     if len(maps[["run", "sha256"]].drop_duplicates()) > maps.run.nunique():
         raise damaged(path, "a run has maps of two weights", remedy)
     return maps

@@ -5,7 +5,6 @@ One table has a row for each run and each column of its sums that can receive a 
 was measured. What the criteria decide is derived whenever the table is read (`decided`).
 """
 
-import gzip
 import json
 import math
 import os
@@ -23,9 +22,9 @@ from torch import Tensor
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, reading
+from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
-from carry_paper.checksums import save_listed
+from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.carry_line import (
@@ -547,9 +546,7 @@ def path_of(folder: Path | None = None) -> Path:
 def saved(folder: Path | None = None) -> pd.DataFrame:
     """Return the stored table with `on_line`; raise `BadInput` if it cannot be read."""
     path = path_of(folder)
-    table = read_table(path, StoredLines, REMEDY)
-    if table.duplicated(KEY).any():
-        raise damaged(path, "a column of a run stands twice", REMEDY)
+    table = read_table(path, StoredLines, REMEDY, KEY, "column of a run")
     with reading(path, REMEDY):
         for name in LISTS:
             table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
@@ -570,7 +567,7 @@ def save(rows: pd.DataFrame) -> Path:
     table = table.round(dict.fromkeys(NUMBERS, DECIMALS))
     for name in LISTS:
         table[name] = table[name].map(lambda x: json.dumps(_rounded(x)), na_action="ignore")
-    return save_listed(path_of(), gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+    return save_table(path_of(), table)
 
 
 def _rounded(value: Any) -> Any:

@@ -10,7 +10,6 @@ Accuracies, also under ablations, are counted on `SUMS` random sums of each carr
 ledger counts them on all sums. Other rows take as many sums as in the ledger.
 """
 
-import gzip
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, reading
 from carry_core.sums import Numbers
-from carry_paper.checksums import save_listed
+from carry_paper.checksums import save_table
 from carry_paper.findings import elsewhere, interchange_maps, typology
 from carry_paper.findings.base import Fields
 from carry_paper.findings.evidence import Evidence
@@ -278,9 +277,7 @@ def saved(folder: Path | None = None) -> pd.DataFrame:
     The `folder` is as in `path_of`.
     """
     path = path_of(folder)
-    table = read_table(path, StoredValues, REMEDY)
-    if table.duplicated(KEY).any():
-        raise damaged(path, "a row of a run stands twice", REMEDY)
+    table = read_table(path, StoredValues, REMEDY, KEY, "row of a run")
     if len(table[[*RUN, "sha256"]].drop_duplicates()) > len(table[RUN].drop_duplicates()):
         raise damaged(path, "a run has rows of two weights", REMEDY)
     with reading(path, REMEDY):
@@ -301,4 +298,4 @@ def save(rows: pd.DataFrame) -> Path:
         tables.insert(0, stored_rows[~is_measured_anew])
     table = pd.concat(tables).sort_values(KEY).round({"value": DECIMALS})
     table["fields"] = table.fields.map(json.dumps, na_action="ignore")
-    return save_listed(path_of(), gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+    return save_table(path_of(), table)

@@ -10,7 +10,6 @@ are judged, whatever they have learned (`judged`); and a part has settled at the
 which on it does what it does at the end of training (`settled`).
 """
 
-import gzip
 import json
 import os
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -25,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 
 from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, reading
+from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
-from carry_paper.checksums import save_listed
+from carry_paper.checksums import save_table
 from carry_paper.findings import (
     dynamics,
     heads,
@@ -316,9 +315,7 @@ def saved(folder: Path | None = None) -> pd.DataFrame:
     The `folder` is as in `path_of`.
     """
     path = path_of(folder)
-    table = read_table(path, StoredRuns, REMEDY)
-    if table.duplicated(KEY).any():
-        raise damaged(path, "a run stands twice", REMEDY)
+    table = read_table(path, StoredRuns, REMEDY, KEY, "run")
     with reading(path, REMEDY):
         table["fields"] = table["fields"].map(json.loads, na_action="ignore")
         return decided(table)
@@ -343,7 +340,7 @@ def save(rows: pd.DataFrame) -> Path:
     table["fields"] = table["fields"].map(
         lambda fields: json.dumps(_stored(fields)), na_action="ignore"
     )
-    return save_listed(path_of(), gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+    return save_table(path_of(), table)
 
 
 def check_replaces(rows: pd.DataFrame) -> None:
