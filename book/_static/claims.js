@@ -37,6 +37,11 @@ function format(state) {
   return new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]])).toString();
 }
 
+/** A text with straight apostrophes, as a keyboard has them. */
+function straight(text) {
+  return text.replaceAll("’", "'");
+}
+
 /** Whether a row { section, page, verdicts: { source: verdict }, text } is asked for. */
 function matches(row, state) {
   if (state.section && row.section !== state.section) return false;
@@ -45,8 +50,8 @@ function matches(row, state) {
     const verdicts = state.source ? [row.verdicts[state.source]] : Object.values(row.verdicts);
     if (!verdicts.includes(state.verdict)) return false;
   }
-  const words = (state.q || "").toLowerCase().split(/\s+/);
-  return words.every((word) => row.text.toLowerCase().includes(word));
+  const words = straight(state.q || "").toLowerCase().split(/\s+/);
+  return words.every((word) => straight(row.text).toLowerCase().includes(word));
 }
 
 /** Compare two rows { keys: { column: number or null } } by a column; what has no number there comes last. */

@@ -56,6 +56,7 @@ test("a row is filtered by its section, its page and by words, all of which it h
   assert.ok(!matches(row(), { page: "tab01" }));
   assert.ok(matches(row(), { q: "mlp c@1" }));
   assert.ok(matches(row(), { q: "  FINAL  " }));
+  assert.ok(matches(row({ text: "the author’s runs" }), { q: "author's" }));
   assert.ok(!matches(row(), { q: "mlp c@2" }));
   assert.ok(!matches(row(), { q: "(.*" }));
   assert.ok(!matches(row(), { section: "tab1", verdict: "compatible", source: "author", q: "mlp" }));
