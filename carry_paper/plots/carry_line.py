@@ -1,5 +1,6 @@
 """The coordinate along the carry line: its early and late parts, and the late share of all runs."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from carry_paper.plots.hover import name_dots
 from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
 
 EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
+COLOURS = {"author": CLASS_COLOURS[0], "ours": CLASS_COLOURS[3]}  # as in the strips of a box
+LABEL_WIDTH = 33  # characters
 DASHES = {0: "-", 1: "--"}  # without a carry into the next column, and with one
 DIGIT_SUM_TICKS = (0, 4, 9, 14, 18)
 IN_A_ROW = 6  # small panels beside each other
@@ -91,23 +94,23 @@ def draw_all_runs(figure: SubFigure, columns: pd.DataFrame) -> None:
 
 
 @style()
-def late_shares(runs: pd.DataFrame) -> Figure:
+def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     """Return a figure of the late share of all runs, a row of points for each group.
 
     Args:
         runs: The `group`, `run`, `source`, `late` and `on_line` of each run that has a line.
+        names: The name of each group.
     """
-    names = list(runs.groupby("group").late.median().sort_values().index)
-    figure = Figure(figsize=(WIDTH, 0.27 * len(names) + 1.3), layout="constrained")
+    in_order = list(runs.groupby("group").late.median().sort_values().index)
+    figure = Figure(figsize=(WIDTH, 0.3 * len(in_order) + 1.3), layout="constrained")
     ax = figure.subplots()
     shift = {"author": 0.17, "ours": -0.17}
-    colours = {"author": LATE, "ours": EARLY}
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
-        y = of.group.map(names.index) + shift[source]
+        y = of.group.map(in_order.index) + shift[source]
         marker = MARKERS[bool(on_line)]
         look: dict[str, Any] = {
             "s": 20,
-            "color": colours[source],
+            "color": COLOURS[source],
             "marker": marker,
             "linewidths": 0,
         }
@@ -117,13 +120,14 @@ def late_shares(runs: pd.DataFrame) -> Figure:
         name_dots(dots, [f"{group}, {owner} run {run}: {late:.2f}" for group, run, late in rows])
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
         ax.axvline(edge, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)))
-    ax.set_yticks(np.arange(len(names)), names)
-    ax.set(xlabel="late share", xlim=(-0.05, 1.1), ylim=(-0.6, len(names) - 0.4))
+    labels = [textwrap.fill(names[group], LABEL_WIDTH) for group in in_order]
+    ax.set_yticks(np.arange(len(in_order)), labels, fontsize=7.5)
+    ax.set(xlabel="late share", xlim=(-0.05, 1.1), ylim=(-0.6, len(in_order) - 0.4))
     entries = []
     for source, label in (("ours", "ours"), ("author", "the author’s")):
         for on_line, words in ((True, "on one line"), (False, "not")):
             entry = Line2D([], [], linestyle="none", label=f"{label}, {words}")
-            entry.set(color=colours[source], marker=MARKERS[on_line])
+            entry.set(color=COLOURS[source], marker=MARKERS[on_line])
             entries.append(entry)
     figure.legend(handles=entries, loc="outside lower center", ncols=4)
     return figure
