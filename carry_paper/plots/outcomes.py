@@ -192,7 +192,12 @@ def intervention_bars(
 
 def intervention_legend() -> list[Patch]:
     """Return the entries of the legend of `intervention_bars`."""
-    labels = {"right": "correct"}
+    labels = {
+        "right": "correct",
+        "one too many": "one too large",
+        "one too few": "one too small",
+        "other": "otherwise wrong",
+    }
     return [
         Patch(color=colour, label=labels.get(outcome, outcome))
         for outcome, colour in INTERVENED.items()
