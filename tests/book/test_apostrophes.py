@@ -14,9 +14,9 @@ from tests.book.test_site import OURS
         ("<dd>'not affected at all'</dd>", "<dd>‘not affected at all’</dd>"),
         ("<code>load('x')</code>'s rows", "<code>load('x')</code>’s rows"),
         ("<code><span>source='ours'</span></code>", "<code><span>source='ours'</span></code>"),
-        ("<option value=\"can't tell\">can't tell", "<option value=\"can't tell\">can’t tell"),
+        ("<option value=\"can't tell\">can't tell", '<option value="can\'t tell">can’t tell'),
         ("<script>const a = 'x';</script>", "<script>const a = 'x';</script>"),
-        ('<dt class="sig x">load(<em>\'ours\'</em>)</dt>', None),
+        ("<dt class=\"sig x\">load(<em>'ours'</em>)</dt>", None),
         ("two 'words' here", "two ‘words’ here"),
     ],
 )
