@@ -233,6 +233,7 @@ class CompiledBlock:
             up=memory.after_norm(block.norm, [block.up]),
             down=memory.linear(block.down.weight, block.down.bias),
         )
+        self.down_without_bias = memory.linear(block.down.weight, no_bias)
 
     def z(
         self, resid: Float[Tensor, "batch pos d_model"]
@@ -273,29 +274,33 @@ class CompiledBlock:
         neurons = mid.new_empty(len(mid), d_ff)
         active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8)
         _call("neurons", self.mlp, len(mid), mid, neurons, active)
-        return Fired(mid, neurons, active)
+        return Fired(neurons, active)
 
-    def posts(
-        self, fired: "Fired", rows: Int[Tensor, " n"], neurons: UInt8[Tensor, " byte"]
+    def with_neurons(
+        self,
+        stream: Float[Tensor, "row d_model"],
+        fired: "Fired",
+        neurons: UInt8[Tensor, " byte"],
+        rows: Int[Tensor, " n"],
     ) -> Float[Tensor, "n d_model"]:
-        """Return some rows of `resid_post` with some of the neurons, whose bits are set."""
-        post = fired.mid.new_empty(len(rows), D_MODEL)
-        rows = rows.int()
-        arguments = rows, neurons, fired.neurons, fired.active, fired.mid, post
-        _call("posts", self.mlp, len(rows), *arguments)
-        return post
+        """Return some rows of a stream, with what some of the block's neurons write added.
+
+        The neurons' bits are set. The bias of the projection down is not added.
+        """
+        added = stream.new_empty(len(rows), D_MODEL)
+        arguments = rows.int(), neurons, fired.neurons, fired.active, stream.contiguous(), added
+        _call("add_neurons", self.down_without_bias, len(rows), *arguments)
+        return added
 
 
 class Fired(NamedTuple):
     """A block's neurons for some rows of its stream.
 
     Attributes:
-        mid: The stream before the MLP, `[row, d_model]`.
         neurons: `mlp.post`, `[row, neuron]`.
         active: Bits of the neurons above zero, `[row, neuron / 8]`.
     """
 
-    mid: Float[Tensor, "row d_model"]
     neurons: Float[Tensor, "row neuron"]
     active: UInt8[Tensor, "row byte"]
 

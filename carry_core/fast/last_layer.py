@@ -6,6 +6,7 @@ each sum. A dozen ablations then cost about as much as one or two passes of the 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +27,27 @@ Posts = Callable[[int, Indices], Float[Tensor, "sums pos d_model"]]
 PostsOf = Callable[[Float[Tensor, "chunk pos d_model"]], Posts]
 
 CHUNK = 2_048  # sums that pass through the MLP at once; some hundred of them are in each set
+
+
+class _Shared(NamedTuple):
+    """What sets of neurons share with the first one.
+
+    Attributes:
+        is_near: True for the sets that have most of their neurons in common with the first.
+        in_near: True for the neurons that all of these have.
+        others: The neurons of each set besides; of a set that is not near, all of them.
+    """
+
+    is_near: Bool[Tensor, " set"]
+    in_near: Bool[Tensor, " neuron"]
+    others: Bool[Tensor, "set neuron"]
+
+
+def _shared(neurons: Bool[Tensor, "set neuron"]) -> _Shared:
+    """Return what sets of neurons share; what those write is computed once for all near sets."""
+    is_near = (neurons ^ neurons[:1]).sum(1) < neurons.sum(1)
+    in_near = neurons[is_near].all(0)
+    return _Shared(is_near, in_near, neurons & ~(is_near.unsqueeze(1) & in_near))
 
 
 class LastLayer:
@@ -123,21 +145,18 @@ class LastLayer:
     def _posts(self, neurons: Bool[Tensor, "set neuron"]) -> PostsOf:
         """Return a function of a chunk's `resid_mid` whose result is a `Posts` of these sets."""
         up, down = self.block.up, self.block.down
-        in_all = neurons.all(0)  # what these write is computed once
-        in_some = neurons.any(0) & ~in_all
-        up_of_all = up.weight[in_all], up.bias[in_all]
-        up_of_some = up.weight[in_some], up.bias[in_some]
-        down_of_all = down.weight[:, in_all].contiguous()
-        down_of_set = [(down.weight[:, in_some] * row).contiguous() for row in neurons[:, in_some]]
+        is_near, in_near, others = _shared(neurons)
+        down_of_near = down.weight[:, in_near].contiguous()
+        down_of_others = [down.weight[:, row].contiguous() for row in others]
 
         def posts_of(resid_mid: Tensor) -> Posts:
-            normed = self.block.norm(resid_mid)
-            post_of_all = product(normed, *up_of_all).relu()
-            post_of_some = product(normed, *up_of_some).relu()
-            with_all = resid_mid + product(post_of_all, down_of_all, down.bias)
+            post = product(self.block.norm(resid_mid), up.weight, up.bias).relu()
+            without = resid_mid + down.bias
+            with_near = without + product(post[..., in_near], down_of_near)
 
             def posts(i: int, sums: Tensor) -> Tensor:
-                return with_all[sums] + product(post_of_some[sums], down_of_set[i])
+                stream = with_near if is_near[i] else without
+                return stream[sums] + product(post[sums][..., others[i]], down_of_others[i])
 
             return posts
 
@@ -145,18 +164,22 @@ class LastLayer:
 
     def _compiled_posts(self, block: CompiledBlock, neurons: Bool[Tensor, "set neuron"]) -> PostsOf:
         """Return the same as `_posts`, computed in C++."""
-        bits_of_sets = bits(neurons)
-        n_positions = self.resid_mid.shape[1]
-        position = torch.arange(n_positions).unsqueeze(1)
+        is_near, in_near, others = _shared(neurons)
+        bits_of_near, bits_of_others = bits(in_near.unsqueeze(0))[0], bits(others)
+        position = torch.arange(self.resid_mid.shape[1]).unsqueeze(1)
 
         def posts_of(resid_mid: Tensor) -> Posts:
-            fired = block.fire(resid_mid.flatten(0, 1))
+            # Rows of one position follow each other, since much the same neurons are active.
+            mid = resid_mid.transpose(0, 1).flatten(0, 1)
+            fired = block.fire(mid)
+            without = mid + self.block.down.bias
+            with_near = block.with_neurons(without, fired, bits_of_near, torch.arange(len(mid)))
 
             def posts(i: int, sums: Tensor) -> Tensor:
-                # Rows of one position follow each other, since much the same neurons are active.
-                rows = (sums * n_positions + position).flatten()
-                post = block.posts(fired, rows, bits_of_sets[i])
-                return post.view(n_positions, len(sums), post.shape[1]).transpose(0, 1)
+                stream = with_near if is_near[i] else without
+                rows = (position * len(resid_mid) + sums).flatten()
+                post = block.with_neurons(stream, fired, bits_of_others[i], rows)
+                return post.view(len(position), len(sums), post.shape[1]).transpose(0, 1)
 
             return posts
 

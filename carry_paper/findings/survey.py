@@ -185,10 +185,9 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     if not need.dissect:
         return Survey(cells, decision_head=decision_head)
     pairs = samples(a, b, model.config.width, need.drawn)
-    on_all, *on_samples = dissect(last_layer, a, b, pairs)
-    ablated_on = [pair.ablated_on for pair in pairs[1 : 1 + RANDOM_DRAWS]]
-    random = without_random_neurons(last_layer, a, b, on_all.neurons, ablated_on)
-    return Survey(cells, on_all, tuple(on_samples), tuple(random), decision_head)
+    dissected = dissect(last_layer, a, b, pairs)
+    on_samples, random = dissected[1 : len(pairs)], dissected[len(pairs) :]
+    return Survey(cells, dissected[0], tuple(on_samples), tuple(random), decision_head)
 
 
 def _late_and_early(
@@ -241,43 +240,33 @@ def samples(a: Numbers, b: Numbers, width: int, drawn: int | None = None) -> lis
 def dissect(
     last_layer: LastLayer, a: Numbers, b: Numbers, pairs: Sequence[Samples]
 ) -> list[Dissected]:
-    """Choose the carry neurons on some of the sums a + b and ablate them on others (Sec. 5)."""
-    task = carries.classify(a, b, last_layer.model.config.width)
-    chosen_on = [pair.chosen_on for pair in pairs]
-    ablated_on = [pair.ablated_on for pair in pairs]
-    neurons = carry_neurons(last_layer, task, chosen_on)  # (set, neuron)
-    return _ablate(last_layer, a, b, neurons, ablated_on)
+    """Choose the carry neurons on some of the sums a + b and ablate them on others (Sec. 5).
 
-
-def without_random_neurons(
-    last_layer: LastLayer, a: Numbers, b: Numbers, count: int, sets: Sequence[Indices]
-) -> list[Dissected]:
-    """Ablate `count` random neurons on each set of the sums a + b, other neurons for each.
-
-    This is the control of a dissection: it ablates as much, but without choosing.
+    The control comes last: as many random neurons as the first pair's carry neurons, others on
+    each of the next `RANDOM_DRAWS` pairs' sums. It ablates as much, but without choosing.
     """
-    generator = torch.Generator().manual_seed(0)
-    d_ff = last_layer.model.config.d_ff
-    neurons = torch.zeros(len(sets), d_ff, dtype=torch.bool)
-    for row in neurons:
-        row[torch.randperm(d_ff, generator=generator)[:count]] = True
-    return _ablate(last_layer, a, b, neurons, sets)
+    task = carries.classify(a, b, last_layer.model.config.width)
+    chosen = carry_neurons(last_layer, task, [pair.chosen_on for pair in pairs])  # (set, neuron)
+    controls = pairs[1 : 1 + RANDOM_DRAWS]
+    random = random_neurons(last_layer.model.config.d_ff, int(chosen[0].sum()), len(controls))
+    neurons = torch.cat([chosen, random])
+    sets = [pair.ablated_on for pair in (*pairs, *controls)]
 
-
-def _ablate(
-    last_layer: LastLayer,
-    a: Numbers,
-    b: Numbers,
-    neurons: Bool[Tensor, "set neuron"],
-    sets: Sequence[Indices],
-) -> list[Dissected]:
-    """Return the final MLP without some neurons, on each set of the sums a + b."""
     dissected = []
     answers = last_layer.answers(~neurons, sets)
     for is_ablated, indices, answer in zip(neurons, sets, answers, strict=True):
         cells = measure.score(answer, a[indices], b[indices])
         dissected.append(Dissected(neurons=int(is_ablated.sum()), cells=cells))
     return dissected
+
+
+def random_neurons(d_ff: int, count: int, n_sets: int) -> Bool[Tensor, "set neuron"]:
+    """Return sets of `count` of the `d_ff` neurons, each drawn at random, as masks."""
+    generator = torch.Generator().manual_seed(0)
+    neurons = torch.zeros(n_sets, d_ff, dtype=torch.bool)
+    for row in neurons:
+        row[torch.randperm(d_ff, generator=generator)[:count]] = True
+    return neurons
 
 
 def carry_neurons(

@@ -157,7 +157,12 @@ def _outcome_bars(
 
 
 # The names of outcomes in a frame of interventions, and their colours.
-INTERVENED = {"right": CORRECT, "one too many": TOO_LARGE, "one too few": TOO_SMALL, "other": WRONG}
+INTERVENED = {
+    "right": CORRECT,
+    "one too large": TOO_LARGE,
+    "one too small": TOO_SMALL,
+    "other": WRONG,
+}
 
 
 def intervention_bars(

@@ -82,7 +82,7 @@ def test_each_part_is_pytorch_s(shape, count):
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("d_ff", [16, 128, 1024])
-def test_rows_after_the_mlp_with_some_neurons(d_ff, count):
+def test_rows_with_what_some_neurons_write(d_ff, count):
     config = ModelConfig(layers=1, width=1, d_ff=d_ff)
     block = random_model(config, 2, noise=0.1).blocks[0]
     mid = stream(count, 1)[:, 0]
@@ -93,14 +93,12 @@ def test_rows_after_the_mlp_with_some_neurons(d_ff, count):
 
     rows = torch.randint(count, (2 * count + 1,), generator=torch.Generator().manual_seed(0))
     some = torch.rand(d_ff, generator=torch.Generator().manual_seed(1)) < 0.4
+    add = CompiledBlock(block, [0]).with_neurons
     for mask in (some, torch.ones_like(some), torch.zeros_like(some)):
         neuron_bits = compiled.bits(mask[None])[0]
-        actual = CompiledBlock(block, [0]).posts(fired, rows, neuron_bits)
-        assert_close(actual, mid[rows] + block.down(neurons[rows] * mask))
-    assert CompiledBlock(block, [0]).posts(fired, rows[:0], neuron_bits).shape == (
-        0,
-        compiled.D_MODEL,
-    )
+        actual = add(mid, fired, neuron_bits, rows)
+        assert_close(actual, mid[rows] + (neurons[rows] * mask) @ block.down.weight.mT)
+    assert add(mid, fired, neuron_bits, rows[:0]).shape == (0, compiled.D_MODEL)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -127,10 +125,13 @@ def test_neurons_of_the_final_mlp_are_ablated_as_by_pytorch(monkeypatch):
     model = load("n2_s0.3_w0.2").model(0)
     config, (a, b) = model.config, drawn(model.config, count=300)
     generator = torch.Generator().manual_seed(0)
-    neurons = torch.rand(3, config.d_ff, generator=generator) < 0.5
+    neurons = torch.rand(4, config.d_ff, generator=generator) < 0.5
+    neurons[1] = neurons[0]
+    neurons[1, :20] ^= True  # near the first set; the others are not
     sets = [
         torch.arange(300),
         torch.arange(150).repeat_interleave(2),
+        torch.arange(100, 300),
         torch.tensor([], dtype=torch.int64),
     ]
     monkeypatch.setattr(last_layer, "CHUNK", 64)

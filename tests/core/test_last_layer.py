@@ -41,9 +41,10 @@ def some_sets(n_sums: int) -> list[torch.Tensor]:
 def test_answers_are_those_of_the_model_with_the_other_neurons_ablated(filled):
     model, (a, b) = filled.model, all_sums(2)
     last, width = model.config.layers - 1, model.config.width
-    generator = torch.Generator().manual_seed(1)
-    neurons = torch.rand(N_SETS, model.config.d_ff, generator=generator) < 0.5
-    neurons[:, 0], neurons[:, 1] = True, False  # one that all sets have, one that none has
+    neurons = (torch.arange(model.config.d_ff) % 2 == 0).repeat(N_SETS, 1)
+    neurons[1, 3:] ^= True  # far from the first set, though both have some
+    neurons[2, 2:4] ^= True  # near it
+    assert last_layer._shared(neurons).is_near.tolist() == [True, False, True]
     sets = some_sets(len(a))
     for row, sums, answer in zip(neurons, sets, filled.answers(neurons, sets), strict=True):
         without = Ablation(neurons={(last, int(i)) for i in (~row).nonzero()})

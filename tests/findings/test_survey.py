@@ -89,16 +89,19 @@ def test_random_neurons_are_ablated_as_the_carry_neurons_are(noisy):
     filled = LastLayer(noisy, len(a))
     filled.append(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
     everything = torch.arange(len(a))
-    samples = survey.without_random_neurons(filled, a, b, 4, [everything, everything])
+    dissected = survey.dissect(filled, a, b, [Samples(everything, everything)] * 3)
+    on_all, *_, first, second = dissected
+    assert len(dissected) == 5
     generator = torch.Generator().manual_seed(0)
-    for draw in samples:
-        random = torch.randperm(12, generator=generator)[:4].tolist()
+    for draw in (first, second):
+        assert 0 < draw.neurons == on_all.neurons < 12
+        random = torch.randperm(12, generator=generator)[: draw.neurons].tolist()
         without = Ablation(neurons={(last, neuron) for neuron in random})
         expected = measure.class_accuracies(noisy, a, b, [without])[0]
         # A tie may be broken either way.
         close = {"rtol": 0, "atol": 5e-3}
         torch.testing.assert_close(draw.cells.accuracy, expected.accuracy, **close)
-    assert not torch.equal(samples[0].cells.accuracy, samples[1].cells.accuracy)
+    assert not torch.equal(first.cells.accuracy, second.cells.accuracy)
 
 
 def few_of_each_class(task: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -130,7 +133,9 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     sets = survey.carry_neurons(filled, task, [pair.chosen_on for pair in pairs])
     assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
     assert not sets.any(0).all()
-    for dissection, neurons, (chosen_on, ablated_on) in zip(dissected, sets, pairs, strict=True):
+    without_control = dissected[: len(pairs)]
+    by_pair = zip(without_control, sets, pairs, strict=True)
+    for dissection, neurons, (chosen_on, ablated_on) in by_pair:
         assert torch.equal(neurons, heads.carry_neurons(noisy, a[chosen_on], b[chosen_on]))
         assert dissection.neurons == neurons.sum()
         without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})

@@ -199,15 +199,15 @@ INLINE void fire(const Mlp& layer, const float* x, long width, int valid, Rows& 
   });
 }
 
-// Collects the neurons that are active in one of ROWS rows; of `kept` alone, if it is given.
+// Collects the neurons that are active in one of ROWS rows; of `chosen` alone, if it is given.
 INLINE void collect(int d_ff, const float* const (&neurons)[ROWS],
-                    const Bits* const (&active)[ROWS], const Bits* kept,
+                    const Bits* const (&active)[ROWS], const Bits* chosen,
                     Columns<MOST_NEURONS>& to) {
   to.count = 0;
   for (int panel = 0; panel < d_ff / PANEL; panel++) {
     uint32_t bits = 0;
     for (int i = 0; i < ROWS; i++) bits |= active[i][panel];
-    if (kept) bits &= kept[panel];
+    if (chosen) bits &= chosen[panel];
     for (; bits; bits &= bits - 1) {
       const int k = panel * PANEL + __builtin_ctz(bits);
       to.number[to.count] = k;
@@ -328,13 +328,13 @@ void neurons(const Mlp* layer, long count, int threads, const float* mid, float*
   });
 }
 
-// The streams after the MLP of some rows, with those neurons alone whose bits are set in `kept`,
-// from the rows' neurons and the stream before the MLP, [rows][128].
-void posts(const Mlp* layer, long count, int threads, const int* row, const Bits* kept,
-           const float* neurons, const Bits* active, const float* mid, float* post) {
+// Adds what some neurons write, those whose bits are set in `chosen`, to some rows of a stream,
+// [rows][128]: from the neurons of all rows, and the projection down without its bias.
+void add_neurons(const Linear* down, long count, int threads, const int* row, const Bits* chosen,
+                 const float* neurons, const Bits* active, const float* stream, float* to) {
   for_each_group(count, threads, [=](long first, int valid) {
     Columns<MOST_NEURONS>& collected = memory_of<MlpMemory>().collected;
-    const int d_ff = layer->up.out;
+    const int d_ff = down->in;
     for (int r = 0; r < valid; r += ROWS) {
       long rows[ROWS];
       const float* of_row[ROWS];
@@ -344,9 +344,9 @@ void posts(const Mlp* layer, long count, int threads, const int* row, const Bits
         of_row[i] = neurons + rows[i] * d_ff;
         active_in_row[i] = active + rows[i] * d_ff / PANEL;
       }
-      collect(d_ff, of_row, active_in_row, kept, collected);
-      apply(layer->down, collected, [&](int i, int c, Panel y) {
-        if (r + i < valid) store(post + (first + r + i) * D + c, y + Panel(mid + rows[i] * D + c));
+      collect(d_ff, of_row, active_in_row, chosen, collected);
+      apply(*down, collected, [&](int i, int c, Panel y) {
+        if (r + i < valid) store(to + (first + r + i) * D + c, y + Panel(stream + rows[i] * D + c));
       });
     }
   });
