@@ -197,12 +197,7 @@ def intervention_bars(
 
 def intervention_legend() -> list[Patch]:
     """Return the entries of the legend of `intervention_bars`."""
-    labels = {
-        "right": "correct",
-        "one too many": "one too large",
-        "one too few": "one too small",
-        "other": "otherwise wrong",
-    }
+    labels = {"right": "correct", "other": "otherwise wrong"}
     return [
         Patch(color=colour, label=labels.get(outcome, outcome))
         for outcome, colour in INTERVENED.items()
