@@ -47,6 +47,7 @@ ACCURACY = LinearSegmentedColormap.from_list(
 # whose colours become their negatives there: no map has these two.
 ON_DARK, ON_LIGHT = "#FCFCFC", "#20242E"
 ON_DARK_CELL, ON_LIGHT_CELL = "#FEFDFC", "#21252F"
+DARK_CELL = 0.28  # luminance, below which white numbers have the better contrast in both themes
 STYLE = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
@@ -168,6 +169,13 @@ def position_label(name: str) -> str:
 
 
 def write_numbers(ax: Axes) -> None:
-    """Let seaborn's numbers on a map's cells keep their contrast when the theme is dark."""
+    """Let seaborn's numbers on a map's cells have their best contrast, in the dark theme too."""
+    from seaborn.utils import relative_luminance
+
+    cells = ax.collections[0]
+    cells.update_scalarmappable()
+    colours, n_columns = cells.get_facecolor(), round(max(ax.get_xlim()))
     for text in ax.texts:
-        text.set_color(ON_DARK_CELL if text.get_color() == "w" else ON_LIGHT_CELL)
+        column, row = map(int, text.get_position())
+        luminance = relative_luminance(colours[row * n_columns + column])
+        text.set_color(ON_DARK_CELL if luminance < DARK_CELL else ON_LIGHT_CELL)

@@ -8,14 +8,15 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from seaborn.utils import relative_luminance
 
 from carry_core.model import ModelConfig
 from carry_paper.pages.show import png, show
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.curves import draw_alike, draw_one_run, ends
-from carry_paper.plots.outcomes import OUTCOMES, cell_bars
+from carry_paper.plots.outcomes import OUTCOMES, accuracy_map, cell_bars
 from carry_paper.plots.sides import AUTHORS, OURS
-from carry_paper.plots.style import CLASS_COLOURS, DIGIT_COLOURS, svg
+from carry_paper.plots.style import ACCURACY, CLASS_COLOURS, DIGIT_COLOURS, svg
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -167,3 +168,18 @@ def test_drawing_the_svg_leaves_the_figure_as_it_was():
     assert image.get_gid() is None
     assert png(figure) == before
     assert svg(figure) == text
+
+
+def test_numbers_on_a_map_can_be_read():
+    """They have 3:1 or more on every cell, also beside one without a value."""
+    shares = np.linspace(0, 1, 22).reshape(2, 11)
+    shares[0, 3] = np.nan
+    columns = pd.MultiIndex.from_product([["with a carry-in"], range(11)])
+    figure = Figure().subfigures()
+    accuracy_map(figure, pd.DataFrame(shares, index=["intact", "MLP 1"], columns=columns))
+    numbers = figure.axes[0].texts
+    assert len(numbers) == np.isfinite(shares).sum()
+    for text in numbers:
+        column, row = map(int, text.get_position())
+        cell, ink = map(relative_luminance, (ACCURACY(shares[row, column]), text.get_color()))
+        assert (max(cell, ink) + 0.05) / (min(cell, ink) + 0.05) > 3, text.get_text()
