@@ -27,9 +27,9 @@ def curled(page: str) -> str:
 def _in_prose(html: str) -> str:
     """Return HTML with typographic apostrophes in its text."""
     parts, end = [], 0
-    for kept in NO_PROSE.finditer(html):
-        parts += [_curled_text(html[end : kept.start()]), kept[0]]
-        end = kept.end()
+    for markup in NO_PROSE.finditer(html):
+        parts += [_curled_text(html[end : markup.start()]), markup[0]]
+        end = markup.end()
     return "".join([*parts, _curled_text(html[end:])])
 
 
