@@ -4,6 +4,7 @@ The theme has no option for any of these, so the pages are changed after they ha
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -26,18 +27,22 @@ def with_names(page: str) -> str:
     return CODE.sub("<summary>", page)
 
 
-def name_controls(app: Sphinx, error: Exception | None) -> None:
-    """Rewrite all pages, once they are there."""
-    if error:
-        return
-    for path in Path(app.outdir).rglob("*.html"):
-        page = path.read_text(encoding="utf-8")
-        named = with_names(page)
-        if named != page:
-            path.write_text(named, encoding="utf-8")
+def rewriter(change: Callable[[str], str]) -> Callable[[Sphinx, Exception | None], None]:
+    """Return a handler that changes each page of HTML, once all are written."""
+
+    def rewrite(app: Sphinx, error: Exception | None) -> None:
+        if error:
+            return
+        for path in Path(app.outdir).rglob("*.html"):
+            page = path.read_text(encoding="utf-8")
+            changed = change(page)
+            if changed != page:
+                path.write_text(changed, encoding="utf-8")
+
+    return rewrite
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
-    app.connect("build-finished", name_controls)
+    app.connect("build-finished", rewriter(with_names))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,8 +5,8 @@ are changed after they have been written; code stays as it is.
 """
 
 import re
-from pathlib import Path
 
+from accessible import rewriter
 from sphinx.application import Sphinx
 
 ARTICLE = re.compile(r"<article.*</article>", re.DOTALL)
@@ -38,18 +38,7 @@ def _curled_text(text: str) -> str:
     return OPENS.sub("‘", APOSTROPHE.sub("’", text))
 
 
-def curl(app: Sphinx, error: Exception | None) -> None:
-    """Rewrite all pages, once they are there."""
-    if error:
-        return
-    for path in Path(app.outdir).rglob("*.html"):
-        page = path.read_text(encoding="utf-8")
-        changed = curled(page)
-        if changed != page:
-            path.write_text(changed, encoding="utf-8")
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
-    app.connect("build-finished", curl)
+    app.connect("build-finished", rewriter(curled))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
