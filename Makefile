@@ -169,7 +169,7 @@ types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest, with the slow tests
-	@$(PY) -m pytest -n 2 --dist worksteal -m "not cluster"
+	@$(PY) -m pytest -n 3 --dist worksteal -m "not cluster"
 
 # Slow tests are left out: checking takes half as long again as what is checked.
 shapes: $(READY) ## pytest without the slow tests; shapes in signatures are checked while they run
