@@ -28,6 +28,7 @@ BLIND = LANGUAGE_MODELS | COMMITTED_LEDGER | LEARNING_CURVES | BEFORE_FINAL_MLP
 
 NOT_NEEDED = ("author", "checkpoints")  # folders of data/ that no page needs
 CHECKSUMS = ("manifest.json", "SHA256SUMS")  # these would give the broken weights away
+AT_ONCE = 3  # on two cores: a kernel that starts waits for files, too
 ATTEMPTS = 2  # two kernels that start at once may want the same port
 
 
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
         names = sorted(all_names - BLIND)
     else:
         names = list(arguments) or list(QUICKEST)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
         data = Path(folder) / "data"
         out = Path(folder) / "out"
         out.mkdir()

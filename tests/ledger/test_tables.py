@@ -13,7 +13,7 @@ from carry_paper.findings import heads
 from carry_paper.findings.base import DECODER, DFF512
 from carry_paper.pages.box import printed_cells
 
-N_EXAMPLES = 3000
+N_EXAMPLES = 1000
 
 
 # The part of the last layer that is ablated in each table.
@@ -69,7 +69,7 @@ def test_the_released_runs_are_perfect_and_their_decision_heads_known(layers):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_is_as_it_is_printed(layers, table):
-    """Rounding, plus five standard errors of 3,000 sums a class and of choosing neurons."""
+    """Rounding, plus five standard errors of the sums of a class and of choosing neurons."""
     tables = [getattr(layer, TABLES[table]) for layer in layers[table.split("/")[0]]]
     printed = {
         kind: torch.tensor(printed_cells(table)[kind]).view(5, 3)
