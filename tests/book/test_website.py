@@ -153,9 +153,9 @@ def write_page(name: str, markdown: str, *outputs: nbformat.NotebookNode) -> Non
 
 
 def write_figure_page(title: str, number: str) -> None:
-    shown = {"image/svg+xml": FIGURE.format(number), "text/csv": f"x\n{number}\n"}
+    picture = {"image/svg+xml": FIGURE.format(number), "text/csv": f"x\n{number}\n"}
     words = f"# Figure 1: {title}\n\nIt is {{glue:text}}`number`."
-    write_page("fig01_sum", words, new_output("display_data", shown), glued("number", number))
+    write_page("fig01_sum", words, new_output("display_data", picture), glued("number", number))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
