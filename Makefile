@@ -61,7 +61,7 @@ read: $(READY) ## build the site from the stored outputs, without running a note
 	@rm -rf _build/read && mkdir -p _build/read/book _build/read/playground
 	@cp -R notebooks _build/read/book/
 	@.venv/bin/carry export-playground --out _build/read/runs > /dev/null & exporting=$$!; \
-	  (cd _build/read && ../../workflow/build-site ../.. $(CURDIR)/$(PY)); built=$$?; \
+	  (cd _build/read && $(CURDIR)/$(PY) ../../workflow/website.py); built=$$?; \
 	  wait $$exporting && exit $$built
 	@mkdir -p _build/read/html/playground/runs && cp -R _build/read/runs/. _build/read/html/playground/runs/
 	@echo "The book: _build/read/html/index.html"

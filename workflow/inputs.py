@@ -15,7 +15,14 @@ ROOT = Path(__file__).parent.parent
 CODE = ("carry_core/**/*.*", "carry_paper/**/*.*", "requirements.lock")
 DATA = ("runs/**/*", "llm/**/*", "results/**/*", "claims.yml")
 PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
-PAGES = ("_config.yml", "_toc.yml", "requirements.lock", "book/**/*", "playground/*.*")
+PAGES = (
+    "_config.yml",
+    "_toc.yml",
+    "requirements.lock",
+    "book/**/*",
+    "playground/*.*",
+    "workflow/website.py",
+)
 
 # The pages that take longest start first, in this order, so that no core waits for one at the end.
 LONGEST = (
