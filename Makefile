@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -169,7 +169,7 @@ types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest, with the slow tests
-	@$(PY) -m pytest -n 3 --dist worksteal -m "not cluster"
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not cluster and not site"
 
 # Slow tests are left out: checking takes half as long again as what is checked.
 shapes: $(READY) ## pytest without the slow tests; shapes in signatures are checked while they run
@@ -178,6 +178,10 @@ shapes: $(READY) ## pytest without the slow tests; shapes in signatures are chec
 # Jobs wait for each other most of the time, so .ci/run has it beside other targets.
 cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
+
+# Three builds take too long for `make test`, so .ci/run has this beside other targets, too.
+site-test: $(READY) ## build a small site from scratch and from what changed, and compare
+	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
 AXE := .venv/node_modules/axe-core/axe.min.js
 $(AXE): | $(READY)

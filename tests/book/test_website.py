@@ -164,6 +164,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_a_site_from_what_changed_is_the_site_from_all_sources(tmp_path, monkeypatch):
     """With the book's extensions; other pages show the title and the number that changed."""
     for name in ("_ext", "_static"):
