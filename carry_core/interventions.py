@@ -23,13 +23,14 @@ other two give a `Combined`, whose hook does the first, then the second.
 """
 
 import json
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from operator import index
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import sums
@@ -52,6 +53,8 @@ Sums = tuple[Operand, Operand]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
 Values = Mapping[str, float | Tensor]
+# Activations by the names of their hook points, from tokens `[batch, pos]`.
+ActivationsOf = Callable[[Int[Tensor, "batch pos"]], dict[str, Tensor]]
 
 REFERENCE_SUMS = 10_000  # random sums, the same for every mean ablation
 BATCH = 256  # sums in a forward pass
@@ -559,20 +562,28 @@ def cached_values(
 
 @torch.no_grad()
 def means(
-    model: Transformer, a: Operand, b: Operand, names: Sequence[str], read: Read = None
+    model: Transformer,
+    a: Operand,
+    b: Operand,
+    names: Sequence[str],
+    read: Read = None,
+    activations_of: ActivationsOf | None = None,
 ) -> dict[str, Float[Tensor, "..."]]:
     """Return the named activations averaged over the sums a + b.
 
-    Those of the last layer have only the positions `read` (all if None).
+    Those of the last layer have only the positions `read` (all if None). `activations_of` gives the
+    activations of a batch of tokens; by default it is a pass of the model.
 
     Raises:
         BadInput: As `sums.some_sums`.
     """
     a, b = sums.some_sums((a, b), checked_config(model).width)
+    if activations_of is None:
+        activations_of = partial(activations_at, model, names=names, read=read)
     total: dict[str, Tensor] = {}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        for name, x in activations_at(model, tokens, names, read).items():
+        for name, x in activations_of(tokens).items():
             total[name] = total.get(name, 0.0) + x.double().sum(0)
     dtype = model.embed.weight.dtype
     return {name: (x / len(a)).to(dtype) for name, x in total.items()}

@@ -6,8 +6,9 @@ lists all of them. Tables have a row for each class and a column for each answer
 position, from the left.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -18,14 +19,16 @@ from torch import Tensor
 
 from carry_core import carries
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.prefixes import Passes, passes
-from carry_core.fast.swaps import swaps_between
+from carry_core.fast.prefixes import Passes, passes, zeroed_by_layer
+from carry_core.fast.readings import reader
+from carry_core.fast.swaps import digits_with_swapped_heads
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
     PAIRS,
     PARTS,
     Ablation,
+    ActivationsOf,
     Combined,
     Intervention,
     MeanAblation,
@@ -112,7 +115,8 @@ def class_accuracies(
     # A subclass may take other values than the means, and is given the sums themselves.
     if mean_ablations and all(type(i) is MeanAblation for i in mean_ablations):
         names = {name for i in mean_ablations for name in i.targets(model.config)}
-        source = means(model, a, b, sorted(names), positions)
+        activations_of = reader(model, names, positions)
+        source = means(model, a, b, sorted(names), positions, activations_of)
 
     logits_of = passes(model, interventions, positions, source=source)
     predictions = _predict_in_batches(logits_of, model, a, b)
@@ -237,13 +241,31 @@ def predict(
         BadInput: The model has no such sums, as in `sums.some_sums`, or an intervention
             does not fit it, or `watch` is no hook.
     """
-    a, b = some_sums((a, b), checked_config(model).width)
+    return _predictor(model, interventions, n_digits, watch)(a, b)
+
+
+Predictor = Callable[[Operand, Operand], list[Int[Tensor, "sums pos"]]]
+
+
+def _predictor(
+    model: Transformer,
+    interventions: Sequence[AnyIntervention] = (INTACT,),
+    n_digits: int | None = None,
+    watch: Hook | None = None,
+) -> Predictor:
+    """Return `predict` as a function of the sums, for several sets of them."""
+    checked_config(model)
     if watch is not None and not callable(watch):
         raise BadInput(f"watch={watch!r}: expected a function of a name and a tensor, or None.")
     n_digits = _checked_digits(model, n_digits)
     positions = model.config.layout.answer[-n_digits:]
     logits_of = passes(model, listed(interventions), positions, watch)
-    return _predict_in_batches(logits_of, model, a, b)
+
+    def predict_sums(a: Operand, b: Operand) -> list[Tensor]:
+        a, b = some_sums((a, b), model.config.width)
+        return _predict_in_batches(logits_of, model, a, b)
+
+    return predict_sums
 
 
 @torch.no_grad()
@@ -388,13 +410,20 @@ def correct_pairs(
     as the model if None), and the contrast's column is counted among these.
     """
     layout = Layout(n_digits or model.config.width, model.config.causal)
+    answers_of = _predictor(model)
+
+    def are_right(a: Numbers, b: Numbers) -> Bool[Tensor, " sums"]:
+        (predicted,) = answers_of(a, b)
+        return (predicted == digits(a + b, model.config.width)).all(1)
+
     pairs = torch.zeros(2, 2, 0, dtype=torch.int64)
     n_sampled = 0
     while pairs.shape[-1] < count and n_sampled < TRIES * count:
         sampled = sample_pairs(contrast, count, generator, layout)
-        first_correct = correct_digits(model, *sampled[0]).all(1)
-        second_correct = correct_digits(model, *sampled[1]).all(1)
-        indices = (first_correct & second_correct).nonzero().flatten()[: count - pairs.shape[-1]]
+        indices = are_right(*sampled[0]).nonzero().flatten()
+        if len(indices):  # the second sums are looked at only where the first are right
+            indices = indices[are_right(*sampled[1][:, indices])]
+        indices = indices[: count - pairs.shape[-1]]
         pairs = torch.cat([pairs, sampled[..., indices]], -1)
         # Pairs after the one that completes the count do not count as sampled.
         is_complete = pairs.shape[-1] == count
@@ -444,12 +473,10 @@ def carries_moved_by_heads(model: Transformer) -> list[int]:
         numbers = correct_pairs(model, contrast, DECISION_PAIRS, generator).pairs
         if not numbers.shape[-1]:
             continue
-        swaps = swaps_between(model, numbers)
-        for head in range(config.heads):
-            name = f"blocks.{config.layers - 1}.attn.z:{head}"
-            for base in (0, 1):
-                digit = swaps.swapped(name, config.layout.answer[column], base)[:, column]
-                moved[head] += int((digit == swaps.answers[1 - base][:, column]).sum())
+        digit = digits_with_swapped_heads(model, numbers, config.layout.answer[column]).cpu()
+        answers = digits(numbers.sum(1), config.width)[..., column]  # (side, pair)
+        is_moved = digit == answers.flip(0).unsqueeze(1)  # (base, head, pair)
+        moved = [count + int(n) for count, n in zip(moved, is_moved.sum((0, 2)), strict=True)]
     return moved
 
 
@@ -476,7 +503,7 @@ def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "laye
         BadInput: As `sums.some_sums`.
     """
     names = [f"blocks.{layer}.attn.pattern" for layer in range(checked_config(model).layers)]
-    mean_patterns = means(model, a, b, names)
+    mean_patterns = means(model, a, b, names, activations_of=reader(model, names))
     return torch.stack([mean_patterns[name] for name in names])
 
 
@@ -519,17 +546,28 @@ def activations(
     """
     a, b = some_sums((a, b), checked_config(model).width)
     check_intervention(ablation)
-    ablate = ablation.hook(model, read=read)
     if isinstance(names, str):
         names = [names]
     hook_names = {name: model.config.hook_name(name) for name in names}
+    activations_of = _reader(model, set(hook_names.values()), ablation, read)
     batches: dict[str, list[Tensor]] = {name: [] for name in names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        cache = activations_at(model, tokens, hook_names.values(), read, ablate)
+        cache = activations_of(tokens)
         for name, hook_name in hook_names.items():
             batches[name].append(cache[hook_name])
     return {name: torch.cat(parts) for name, parts in batches.items()}
+
+
+def _reader(
+    model: Transformer, names: Collection[str], ablation: AnyIntervention, read: Read
+) -> ActivationsOf:
+    """Return a function that gives the named activations of the ablated model."""
+    hook = ablation.hook(model, read=read)
+    zeroed = zeroed_by_layer(ablation, model.config)
+    if zeroed is None:
+        return partial(activations_at, model, names=names, read=read, hook=hook)
+    return reader(model, names, read, hook, zeroed)
 
 
 # ---- activation patching

@@ -204,7 +204,7 @@ def plain_name(name: Any) -> str:
     return name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
 
 
-class _PassEnd(Exception):
+class PassEnd(Exception):
     """Ends a forward pass whose rest is not needed."""
 
 
@@ -233,13 +233,13 @@ def activations_at(
         if name in names:
             cache[str(name)] = x
         if name == last and ends_early:
-            raise _PassEnd
+            raise PassEnd
         return x
 
     points = frozenset(names)
     if hook is not no_hook:
         points |= hook.points if isinstance(hook, HookAt) else frozenset(order)
-    with suppress(_PassEnd):
+    with suppress(PassEnd):
         model(tokens, HookAt(points, change_and_keep), read)
     return cache
 

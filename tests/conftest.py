@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from filelock import FileLock
 from carry_core import measure, sums
 from carry_core.files import ROOT
 from carry_core.groups import Group
-from carry_core.interventions import Sums
+from carry_core.interventions import INTACT, Ablation, Sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author, cli
 from carry_paper.findings import survey
@@ -140,6 +141,20 @@ def drawn(config: ModelConfig, seed: int = 4, count: int = 9) -> Sums:
 
 def tokens_of(config: ModelConfig, seed: int = 4, count: int = 9) -> torch.Tensor:
     return sums.encode(*drawn(config, seed, count), config.layout)
+
+
+def zero_ablations(config: ModelConfig) -> list[Ablation]:
+    """Each head, MLP and skip of all layers ablated, and a third of each layer's neurons.
+
+    Each pair of these follows, and the intact model comes first.
+    """
+    parts = []
+    for layer in range(config.layers):
+        parts += [Ablation(heads={(layer, head)}) for head in range(config.heads)]
+        parts += [Ablation(mlps={layer}), Ablation(skips={layer})]
+        parts.append(Ablation(neurons={(layer, neuron) for neuron in range(0, config.d_ff, 3)}))
+    pairs = [first | second for first, second in combinations(parts, 2)]
+    return [INTACT, *parts, *pairs]
 
 
 @pytest.fixture

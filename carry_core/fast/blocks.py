@@ -6,15 +6,14 @@ float32 or float64 have blocks that can be read like this (`plain.is_plain`, `pl
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carry_core.interventions import Ablation, Combined, Intervention
-from carry_core.model import Block, ModelConfig, rotate
+from carry_core.model import Block, rotate
 
 
 class Zeroed(NamedTuple):
@@ -24,40 +23,18 @@ class Zeroed(NamedTuple):
         heads: The heads that write nothing. The output projection's bias stays.
         skip: True if nothing skips the attention.
         mlp: True if the MLP adds nothing.
+        neurons: The neurons of the MLP that are silent.
     """
 
     heads: frozenset[int] = frozenset()
     skip: bool = False
     mlp: bool = False
+    neurons: frozenset[int] = frozenset()
 
     @property
     def of_attention(self) -> "Zeroed":
         """The same without the MLP: what decides the stream between attention and MLP."""
-        return self._replace(mlp=False)
-
-
-def zeroed_in(
-    layer: int,
-    changes: Mapping[str, Hashable],
-    intervention: Intervention | Combined,
-    config: ModelConfig,
-) -> Zeroed | None:
-    """Return what an intervention zeroes from a layer's `attn.z` on, or None if it does more.
-
-    `changes` has the hook points that it changes among those from `attn.z` on.
-    """
-    if not changes:
-        return Zeroed()
-    z, skip, mlp = (f"blocks.{layer}.{point}" for point in ("attn.z", "attn.skip", "mlp_out"))
-    if type(intervention) is not Ablation or intervention.positions is not None:
-        return None
-    if not changes.keys() <= {z, skip, mlp}:
-        return None
-    heads: Sequence[int] = ()
-    if z in changes:
-        named = intervention.targets(config)[z]
-        heads = range(config.heads) if named is None else named
-    return Zeroed(frozenset(heads), skip=skip in changes, mlp=mlp in changes)
+        return self._replace(mlp=False, neurons=frozenset())
 
 
 class Turned(NamedTuple):
@@ -148,9 +125,11 @@ class PlainBlock:
     def after(
         self, mid: Float[Tensor, "batch query d_model"], zeroed: Zeroed
     ) -> Float[Tensor, "batch query d_model"]:
-        """Return `resid_post`, from `resid_mid`; without the MLP if it is zeroed."""
+        """Return `resid_post`, from `resid_mid`, without the MLP or the neurons that are zeroed."""
         if zeroed.mlp:
             return mid
         post = self.block.up(self.block.norm(mid)).relu_()
+        if zeroed.neurons:
+            post[..., [*zeroed.neurons]] = 0
         out: Tensor = self.block.down(post)
         return out.add_(mid)

@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from carry_core.fast import native
-from carry_core.fast.blocks import Zeroed
+from carry_core.fast.blocks import PlainBlock, Zeroed
 from carry_core.fast.first_layer import FirstLayer
-from carry_core.model import Block, ModelConfig, Positions, Transformer
+from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
 
 FLAGS = ["-march=x86-64-v3"]
 INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
@@ -142,13 +142,13 @@ class _Memory:
         return self.linear(scale * weight * norm.weight.double(), scale * shifted)
 
 
-Argument = Tensor | int | ctypes.Array[_Zeroed]
+Argument = Tensor | int | ctypes.Array[_Zeroed] | None
 
 
 def _call(name: str, structure: ctypes.Structure, count: int, *arguments: Argument) -> None:
     """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
 
-    Tensors are passed by their memory, and must be contiguous.
+    Tensors are passed by their memory, and must be contiguous. None is a null pointer.
     """
     converted: list[Any] = []
     for argument in arguments:
@@ -260,11 +260,16 @@ class CompiledBlock:
     def after(
         self, mid: Float[Tensor, "batch query d_model"], zeroed: Zeroed
     ) -> Float[Tensor, "batch query d_model"]:
-        """Return `resid_post`, from `resid_mid`; without the MLP if it is zeroed."""
+        """Return `resid_post`, from `resid_mid`, without the MLP or the neurons that are zeroed."""
         if zeroed.mlp:
             return mid
+        writes: Tensor | None = None  # the bits of the neurons that write; None if all do
+        if zeroed.neurons:
+            is_left = torch.ones(self.block.config.d_ff, dtype=torch.bool)
+            is_left[[*zeroed.neurons]] = False
+            writes = bits(is_left.unsqueeze(0))
         post = mid.new_empty(mid.shape)
-        _call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), post)
+        _call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
         return post
 
     def fire(self, mid: Float[Tensor, "row d_model"]) -> "Fired":
@@ -326,3 +331,34 @@ class CompiledUnembedding:
         n_rows = resid.shape[:-1].numel()
         _call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
         return logits
+
+
+# ---- all parts of a model
+
+
+class Parts(NamedTuple):
+    """The parts of a plain model that computes its last layer only at some positions.
+
+    Attributes:
+        first: Layer 0's attention.
+        blocks: The layers, at the positions that they compute.
+        unembed: The unembedding; None if PyTorch computes it.
+    """
+
+    first: FirstLayer
+    blocks: list[PlainBlock | CompiledBlock]
+    unembed: CompiledUnembedding | None
+
+
+def parts_of(model: Transformer, read: Read) -> Parts:
+    """Return a plain model's parts, in C++ if that is possible here."""
+    blocks: list[PlainBlock | CompiledBlock] = []
+    is_in_cpp = is_compiled(model)
+    for l, block in enumerate(model.blocks):
+        every_position = range(model.config.layout.length)
+        query = model.queries(l, read)
+        positions = every_position[query] if isinstance(query, slice) else query
+        blocks.append((CompiledBlock if is_in_cpp else PlainBlock)(block, positions))
+    if not is_in_cpp:
+        return Parts(FirstLayer(model), blocks, None)
+    return Parts(CompiledFirstLayer(model), blocks, CompiledUnembedding(model))

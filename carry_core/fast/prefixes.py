@@ -1,9 +1,9 @@
 """A model under many interventions at once: what they have in common is computed only once.
 
 Interventions share a pass up to the first activation that they change differently. Layer 0's
-attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips and
-MLPs changes a layer, it runs without hooks (`blocks.PlainBlock`, or in C++ `compiled`), and these
-share its attention and what each head writes. The logits equal those of `model.py` with one
+attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips, MLPs
+and neurons changes a layer, it runs without hooks (`blocks.PlainBlock`, or in C++ `compiled`), and
+these share its attention and what each head writes. The logits equal those of `model.py` with one
 intervention at a time up to rounding, and take a quarter of the time or less.
 
 All this reads the model's weights, and takes two interventions for one where `changes` says that
@@ -11,7 +11,7 @@ they are alike. So `passes` shares only for plain models (`plain.is_plain`) in f
 and for interventions of the core's own kinds, and runs one pass per intervention for all others.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,14 +19,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.fast.blocks import PlainBlock, Zeroed, zeroed_in
-from carry_core.fast.compiled import (
-    CompiledBlock,
-    CompiledFirstLayer,
-    CompiledUnembedding,
-    is_compiled,
-)
-from carry_core.fast.first_layer import FirstLayer
+from carry_core.fast.blocks import Zeroed
+from carry_core.fast.compiled import parts_of
 from carry_core.fast.plain import is_plain, is_precise
 from carry_core.interventions import (
     INTACT,
@@ -41,6 +35,7 @@ from carry_core.model import (
     POINTS,
     Hook,
     HookAt,
+    ModelConfig,
     Read,
     TensorHook,
     Transformer,
@@ -101,6 +96,57 @@ def only_seen_by(watch: Hook) -> TensorHook:
         return x
 
     return HookAt(watch.points, hook) if isinstance(watch, HookAt) else hook
+
+
+def zeroed_in(
+    layer: int,
+    changes: Mapping[str, Hashable],
+    intervention: Intervention | Combined,
+    config: ModelConfig,
+) -> Zeroed | None:
+    """Return what an intervention zeroes from a layer's `attn.z` on, or None if it does more.
+
+    `changes` has the hook points that it changes among those from `attn.z` on.
+    """
+    if not changes:
+        return Zeroed()
+    points = ("attn.z", "attn.skip", "mlp_out", "mlp.post")
+    z, skip, mlp, neurons = (f"blocks.{layer}.{point}" for point in points)
+    if type(intervention) is not Ablation or intervention.positions is not None:
+        return None
+    if not changes.keys() <= {z, skip, mlp, neurons}:
+        return None
+    targets = intervention.targets(config)
+
+    def named(name: str, count: int) -> frozenset[int]:
+        """Return the heads or neurons that are ablated at a hook point: all if none is named."""
+        if name not in changes:
+            return frozenset()
+        members = targets[name]
+        return frozenset(range(count) if members is None else members)
+
+    return Zeroed(
+        heads=named(z, config.heads),
+        skip=skip in changes,
+        mlp=mlp in changes,
+        neurons=named(neurons, config.d_ff),
+    )
+
+
+def zeroed_by_layer(intervention: AnyIntervention, config: ModelConfig) -> list[Zeroed] | None:
+    """Return what an intervention zeroes in each layer, or None if it does more."""
+    changes_by_layer: list[dict[str, Hashable]] = [{} for _ in range(config.layers)]
+    for name, change in intervention.changes(config).items():
+        if not name.startswith("blocks."):
+            return None
+        changes_by_layer[int(name.split(".")[1])][name] = change
+    layers = []
+    for layer, changes in enumerate(changes_by_layer):
+        zeroed = zeroed_in(layer, changes, intervention, config)
+        if zeroed is None:
+            return None
+        layers.append(zeroed)
+    return layers
 
 
 class SeparatePasses:
@@ -172,16 +218,7 @@ class SharedPrefix:
             self.watch = only_seen_by(watch)
             self.interventions.append(INTACT)
             self.changes.append({})
-        use_compiled = is_compiled(model)
-        self.first = CompiledFirstLayer(model) if use_compiled else FirstLayer(model)
-        self.unembed = CompiledUnembedding(model) if use_compiled else None
-        block_type = CompiledBlock if use_compiled else PlainBlock
-        self.blocks = []
-        for l, block in enumerate(model.blocks):
-            every_position = range(model.config.layout.length)
-            query = model.queries(l, read)
-            positions = every_position[query] if isinstance(query, slice) else query
-            self.blocks.append(block_type(block, positions))
+        self.first, self.blocks, self.unembed = parts_of(model, read)
 
     @torch.inference_mode()
     def __call__(

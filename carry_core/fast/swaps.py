@@ -15,6 +15,7 @@ from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
 from carry_core.fast.plain import is_plain, is_precise
+from carry_core.fast.readings import reader
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, TensorHook, Transformer, no_hook, rotate
 from carry_core.pairs import Pairs
@@ -317,6 +318,50 @@ class RowSwaps:
     def _digits(self, resid: Float[Tensor, "*batch d_model"]) -> Int[Tensor, "*batch"]:
         """Return the digits that the model reads off the stream after its last layer."""
         return torch.argmax(self.model.unembed(self.model.norm(resid)), -1)
+
+
+@torch.no_grad()
+def digits_with_swapped_heads(
+    model: Transformer, pairs: Pairs, position: int
+) -> Int[Tensor, "base head sums"]:
+    """Return the digit at an answer position with each last-layer head's output swapped there.
+
+    Side `base` of the pairs gets the output from the other side, as in `swapped`.
+    """
+    last = model.config.layers - 1
+    z_name, skip_name = f"blocks.{last}.attn.z", f"blocks.{last}.attn.skip"
+    is_faster = is_plain(model) and is_precise(model)
+    if not is_faster:
+        return _digits_with_patched_heads(model, pairs, z_name, position)
+    read = reader(model, [z_name, skip_name], [position])
+    sides = [read(encode(a, b, model.config.layout).to(model.device)) for a, b in pairs]
+    z = torch.stack([side[z_name] for side in sides])  # (side, sums, 1, head, d_head)
+    skip = torch.stack([side[skip_name] for side in sides])  # (side, sums, 1, d_model)
+    from_other_side = z.flip(0)
+
+    block = model.blocks[last]
+    digits = []
+    for head in range(model.config.heads):
+        swapped = z.clone()
+        swapped[:, :, :, head] = from_other_side[:, :, :, head]
+        resid = block.mlp(block.mix(skip, swapped, no_hook), no_hook)
+        logits: Tensor = model.unembed(model.norm(resid))
+        digits.append(logits[:, :, 0].argmax(-1))
+    return torch.stack(digits, dim=1)
+
+
+def _digits_with_patched_heads(
+    model: Transformer, pairs: Pairs, z_name: str, position: int
+) -> Int[Tensor, "base head sums"]:
+    """Return `digits_with_swapped_heads` of any model."""
+    swaps, column = PatchedPasses(model, pairs), model.config.layout.answer.index(position)
+    sides = []
+    for base in (0, 1):
+        answers = [
+            swaps.swapped(f"{z_name}:{head}", position, base) for head in range(model.config.heads)
+        ]
+        sides.append(torch.stack(answers)[..., column])
+    return torch.stack(sides)
 
 
 def _row(x: Float[Tensor, "sums pos *rest"], position: int) -> Float[Tensor, "sums 1 *rest"]:

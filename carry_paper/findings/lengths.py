@@ -129,13 +129,19 @@ class Heads:
         return staircases
 
 
-def measure_heads(model: Transformer, a: Numbers, b: Numbers) -> Heads:
-    """Measure `Heads` on the sums a + b."""
+def measure_heads(
+    model: Transformer, a: Numbers, b: Numbers, decision_head: int | None = None
+) -> Heads:
+    """Measure `Heads` on the sums a + b.
+
+    `decision_head` is the model's `measure.decision_head`, for a page that knows it already.
+    """
     layout = model.config.layout
     pattern = measure.attention(model, a, b)  # (layer, head, query, key)
     early = pattern[:-1]
     partner = heads.partner_mass(early, layout)  # (early, head, digit)
-    decision_head = measure.decision_head(model)
+    if decision_head is None:
+        decision_head = measure.decision_head(model)
     ablations = [INTACT, measure.last_heads(model)[decision_head]]
     intact, without = measure.class_accuracies(model, a, b, ablations)
     return Heads(

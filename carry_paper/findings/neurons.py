@@ -139,14 +139,25 @@ def boards(
 
     The positions are the answer positions at which a carry-in is possible.
     """
-    config = model.config
-    task = carries.classify(a, b, config.width)
-    carry_in = carries.carry_in(config.width)[task]  # (sums, pos)
+    return _boards_of(_stream(model, a, b, ablation), a, b)
 
-    name = f"blocks.{config.layers - 1}.resid_post"
-    positions = list(config.layout.answer[:-1])  # nothing carries into the last one
-    resid = measure.activations(model, a, b, [name], ablation, read=positions)[name]
-    unit = torch.nn.functional.normalize(resid.double(), dim=-1).transpose(0, 1)
+
+def _stream(
+    model: Transformer, a: Numbers, b: Numbers, ablation: Ablation
+) -> Float[Tensor, "sums pos d_model"]:
+    """Return the stream after the last MLP at the answer positions that may have a carry-in."""
+    name = f"blocks.{model.config.layers - 1}.resid_post"
+    positions = list(model.config.layout.answer[:-1])  # nothing carries into the last one
+    return measure.activations(model, a, b, [name], ablation, read=positions)[name]
+
+
+def _boards_of(
+    stream: Float[Tensor, "sums pos d_model"], a: Numbers, b: Numbers
+) -> tuple[Bool[Tensor, "pos sums"], Float[Tensor, "pos sums sums"]]:
+    """Return `boards` from the stream after the last MLP."""
+    width = stream.shape[1] + 1
+    carry_in = carries.carry_in(width)[carries.classify(a, b, width)]  # (sums, pos)
+    unit = torch.nn.functional.normalize(stream.double(), dim=-1).transpose(0, 1)
     return carry_in[:, :-1].T, unit @ unit.mT
 
 
@@ -164,9 +175,12 @@ OUTCOMES = (74, 149, 250, 349, 499, 574, 650, 750, 849)  # whose gaps are averag
 
 def checkerboard_gap(model: Transformer, ablation: Ablation = INTACT) -> float:
     """Return the mean gap of the boards of nine outcomes (Sec. 5)."""
+    sums_of_outcomes = [equal_sums(outcome) for outcome in OUTCOMES]
+    a, b = (torch.cat(numbers) for numbers in zip(*sums_of_outcomes, strict=True))
+    streams = _stream(model, a, b, ablation).split([len(a) for a, _ in sums_of_outcomes])
     gaps = []
-    for outcome in OUTCOMES:
-        carry_in, cosine = boards(model, *equal_sums(outcome), ablation)
+    for stream, (a, b) in zip(streams, sums_of_outcomes, strict=True):
+        carry_in, cosine = _boards_of(stream, a, b)
         for pos in range(len(cosine)):
             gaps.append(gap(carry_in[pos], cosine[pos]))
     return float(np.nanmean(gaps))

@@ -3,29 +3,17 @@
 `test_interventions` has the same in float64, with interventions of all kinds.
 """
 
-from itertools import combinations
-
 import pytest
 import torch
 
 from carry_core import measure
-from carry_core.fast.blocks import PlainBlock, Zeroed, zeroed_in
-from carry_core.fast.prefixes import SharedPrefix
+from carry_core.fast.blocks import PlainBlock, Zeroed
+from carry_core.fast.prefixes import SharedPrefix, zeroed_in
 from carry_core.interventions import INTACT, Ablation, Patch
-from carry_core.model import HookAt, ModelConfig, cache_hook, no_hook
-from tests.conftest import SHAPES, drawn, random_model, tokens_of
+from carry_core.model import HookAt, cache_hook, no_hook
+from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
 
 CLOSE = 1e-4  # of the largest logit
-
-
-def zero_ablations(config: ModelConfig) -> list[Ablation]:
-    """Each head, MLP and skip of all layers ablated, and each pair of these; and the intact one."""
-    parts = []
-    for layer in range(config.layers):
-        parts += [Ablation(heads={(layer, head)}) for head in range(config.heads)]
-        parts += [Ablation(mlps={layer}), Ablation(skips={layer})]
-    pairs = [first | second for first, second in combinations(parts, 2)]
-    return [INTACT, *parts, *pairs]
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -86,7 +74,10 @@ def test_only_zero_ablations_of_whole_parts_need_no_hook():
         (Ablation(heads={(1, 1)}, skips={1}), Zeroed(frozenset({1}), skip=True)),
         (Ablation(names={z}), Zeroed(frozenset({0, 1}))),
         (Ablation(heads={(1, 1)}, positions=(5,)), None),
-        (Ablation(heads={(1, 1)}, neurons={(1, 3)}), None),
+        (Ablation(neurons={(1, 3)}, heads={(1, 1)}), Zeroed(frozenset({1}), neurons={3})),
+        (Ablation(neurons={(1, 3)}, mlps={1}), Zeroed(mlp=True, neurons={3})),
+        (Ablation(names={"blocks.1.mlp.post"}), Zeroed(neurons=set(range(config.d_ff)))),
+        (Ablation(neurons={(1, 3)}, positions=(5,)), None),
         (Ablation(names={"blocks.1.resid_mid"}), None),
         (Patch(heads={(1, 1)}, source=(2, 6)), None),
         (Ablation(mlps={1}) | Patch(heads={(0, 1)}, source=(2, 6)), None),

@@ -8,7 +8,8 @@ import torch
 from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.fast.blocks import PlainBlock
-from carry_core.fast.prefixes import FirstLayer, SharedPrefix
+from carry_core.fast.first_layer import FirstLayer
+from carry_core.fast.prefixes import SharedPrefix
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_paper.findings import heads

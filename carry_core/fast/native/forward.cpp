@@ -290,8 +290,10 @@ void mids(const Output* layer, long count, int threads, const float* z, const fl
   });
 }
 
-// The stream after the MLP, from the one before it: [count][queries][128] both.
-void mlp(const Mlp* layer, long count, int threads, int queries, const float* mid, float* post) {
+// The stream after the MLP, from the one before it: [count][queries][128] both. If `chosen` is given,
+// only neurons whose bits are set in it write.
+void mlp(const Mlp* layer, long count, int threads, int queries, const float* mid,
+         const Bits* chosen, float* post) {
   const long width = (long)queries * D;
   for_each_group(count, threads, [=](long first, int valid) {
     MlpMemory& memory = memory_of<MlpMemory>();
@@ -307,7 +309,7 @@ void mlp(const Mlp* layer, long count, int threads, int queries, const float* mi
           neurons[i] = memory.neurons + (r + i) * d_ff;
           active[i] = memory.active + (r + i) * d_ff / PANEL;
         }
-        collect(d_ff, neurons, active, nullptr, memory.collected);
+        collect(d_ff, neurons, active, chosen, memory.collected);
         apply(layer->down, memory.collected, [&](int i, int c, Panel y) {
           const long at = (r + i) * width + c;
           if (r + i < valid) store(to + at, y + Panel(x + at));

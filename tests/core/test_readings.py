@@ -1,0 +1,128 @@
+"""Activations from a pass that computes by hooks only what is read, against `model.py`'s."""
+
+import pytest
+import torch
+
+from carry_core import measure
+from carry_core.fast import compiled
+from carry_core.fast.blocks import Zeroed
+from carry_core.fast.compiled import CompiledBlock
+from carry_core.fast.prefixes import zeroed_by_layer
+from carry_core.fast.readings import PlainReader, reader
+from carry_core.interventions import Ablation, Patch
+from carry_core.model import ModelConfig, Transformer, activations_at
+from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
+from tests.core.test_promises import CHANGES, SMALL
+
+# Shapes that are computed in C++.
+COMPILED = {
+    "compiled": ModelConfig(layers=2, width=2),
+    "compiled decoder": ModelConfig(layers=3, width=1, causal=True, d_ff=48),
+}
+SEVERAL = (
+    {"blocks.0.resid_mid", "blocks.0.resid_post"},
+    {"blocks.0.attn.pattern", "blocks.0.mlp.post", "logits"},
+    {"embed", "blocks.0.attn.z", "blocks.0.attn.pattern"},
+)
+# Interventions that do more than to zero whole parts after the attention.
+OTHERS = (
+    Ablation(heads={(1, 1)}, positions=(5,)),
+    Ablation(names={"embed"}),
+    Ablation(patterns={(0, 1)}),
+    Patch(heads={(0, 1)}, source=(2, 6)),
+    Ablation(mlps={1}) | Patch(heads={(0, 1)}, source=(2, 6)),
+)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *COMPILED])
+def test_what_is_read_is_what_a_pass_of_the_model_gives(shape):
+    """Each hook point by itself, and several together; at all positions, and at some."""
+    config = {**SHAPES, **COMPILED}[shape]
+    model, tokens = random_model(config, 1, noise=0.2), tokens_of(config)
+    tolerance = 2e-5
+    if shape in SHAPES:
+        model, tolerance = model.double(), 1e-12
+    for read in (None, config.layout.answer, [config.layout.answer[-1]]):
+        for names in [*({name} for name in config.hook_names), *SEVERAL]:
+            activations_of = reader(model, names, read)
+            assert isinstance(activations_of, PlainReader)
+            actual, expected = activations_of(tokens), activations_at(model, tokens, names, read)
+            assert actual.keys() == expected.keys() == names
+            for name, x in expected.items():
+                scale = float(x[x.isfinite()].abs().max())
+                torch.testing.assert_close(actual[name], x, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("shape", ["encoder", "decoder", "compiled"])
+def test_what_is_read_of_an_ablated_model_is_what_its_hook_gives(shape):
+    config = {**SHAPES, **COMPILED}[shape]
+    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config)
+    tolerance = 2e-5
+    if shape in SHAPES:
+        model, tolerance = model.double(), 1e-12
+    ablations = [*zero_ablations(config), *OTHERS]
+    order = config.hook_names
+    for i, ablation in enumerate(ablations):
+        names = order[i % len(order) :: 7]
+        actual = measure.activations(model, a, b, names, ablation, read=config.layout.answer)
+        hook = ablation.hook(model, read=config.layout.answer)
+        tokens = tokens_of(config)
+        expected = activations_at(model, tokens, names, config.layout.answer, hook)
+        for name, x in expected.items():
+            scale = float(x[x.isfinite()].abs().max())
+            torch.testing.assert_close(actual[name], x, rtol=0, atol=tolerance * scale)
+
+
+def test_only_zero_ablations_of_whole_parts_are_read_without_their_hook():
+    config = SHAPES["encoder"]
+    zeroed = zeroed_by_layer(Ablation(heads={(0, 1)}, neurons={(1, 3)}), config)
+    assert zeroed == [Zeroed(frozenset({1})), Zeroed(neurons=frozenset({3}))]
+    for other in OTHERS:
+        assert zeroed_by_layer(other, config) is None, other
+
+
+def test_it_is_computed_in_cpp_where_there_is_a_compiler():
+    if compiled.library() is None:
+        pytest.skip("no compiler, or no AVX2")
+    activations_of = reader(random_model(COMPILED["compiled"]), ["blocks.1.mlp.post"])
+    assert all(isinstance(block, CompiledBlock) for block in activations_of.blocks)
+
+
+def test_a_reading_ends_at_the_last_activation_that_is_read(monkeypatch):
+    model, tokens = random_model(SMALL), tokens_of(SMALL)
+    ran = []
+    after = compiled.PlainBlock.after
+    monkeypatch.setattr(
+        compiled.PlainBlock, "after", lambda block, *x: ran.append(block) or after(block, *x)
+    )
+    reader(model, ["blocks.1.resid_mid"])(tokens)
+    assert len(ran) == 1
+    reader(model, ["blocks.1.resid_post"])(tokens)
+    assert len(ran) == 3
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_model_is_called(change):
+    model, tokens = random_model(SMALL, 3, noise=0.3), tokens_of(SMALL)
+    CHANGES[change](model)
+    names = ["blocks.0.attn.z", "blocks.1.resid_mid"]
+    activations_of = reader(model, names)
+    assert not isinstance(activations_of, PlainReader)
+    expected = activations_at(model, tokens, names)
+    for name, x in activations_of(tokens).items():
+        # The embedding with a largest norm changes its weights by rounding each time.
+        torch.testing.assert_close(x, expected[name], rtol=0, atol=1e-5)
+
+
+def test_activations_and_attention_are_read_like_this(monkeypatch):
+    """A probe can be trained on them all the same."""
+    model, sums = random_model(SMALL, 3, noise=0.3), drawn(SMALL, count=300)
+    monkeypatch.setattr(Transformer, "forward", None)
+    model.requires_grad_()
+    name = "blocks.1.resid_mid"
+    activations = measure.activations(model, *sums, [name])[name]
+    assert not activations.requires_grad
+    probe = torch.zeros(activations.shape[-1], requires_grad=True)
+    (activations @ probe).sum().backward()
+    assert torch.isfinite(probe.grad).all()
+    assert measure.attention(model, *sums).sum(-1).allclose(torch.ones(1), atol=1e-5)
