@@ -28,6 +28,8 @@ from carry_paper.findings.survey import Survey, random_sums
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all
+# Random sums for accuracies with two decimals: the standard error is half of the last one at most.
+TWO_DECIMALS = 10_000
 
 
 # ---- sums and groups
@@ -372,9 +374,14 @@ class LengthAccuracy(NamedTuple):
     digits: Float[Tensor, " pos"]
 
 
-def accuracy_at_length(model: Transformer, n_digits: int) -> LengthAccuracy:
-    """Return the accuracies on `random_sums` of up to `n_digits` digits."""
-    is_correct = measure.correct_digits(model, *random_sums(n_digits))
+def accuracy_at_length(
+    model: Transformer, n_digits: int, count: int | None = None
+) -> LengthAccuracy:
+    """Return the accuracies on `count` (if None, as many as usual) `random_sums` of this length.
+
+    They have up to `n_digits` digits.
+    """
+    is_correct = measure.correct_digits(model, *random_sums(n_digits, count))
     exact_match = is_correct.all(1).double().mean().item()
     return LengthAccuracy(exact_match, digits=is_correct.double().mean(0))
 
