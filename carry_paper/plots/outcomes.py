@@ -130,8 +130,10 @@ def _outcome_bars(
     columns = all_cells[column].unique()
     runs = {side: cells.run.astype(str).unique() for side, cells in measured.items()}
     figure = Figure(figsize=(WIDTH, height * len(rows) + 0.9), layout="constrained")
-    axes = figure.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
+    # All panels get the same limits. Shared axes would compare all of them for each bar.
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
+        ax.label_outer()
         panel = {}
         for side, cells in sides.items():
             panel[side] = cells[(cells[row] == rows[i]) & (cells[column] == columns[j])]
