@@ -35,15 +35,19 @@ help: ## print this list
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
-# The stamp is written last, so a set-up that was interrupted is done again. Python compiles a module when it is first imported,
-# and nine in ten never are: compiling all of them would take a third of the set-up. The lock has all packages, as `pip check` sees,
-# so that pip need not work out what they need.
+# The stamp is written last, so a set-up that was interrupted is done again. The lock has all packages, as `pip check` sees, so pip
+# need not work out what they need, and each core can install half of them. Python compiles a module when it is first imported.
+PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up .venv: a few minutes, once."
 	@$(PYTHON) -m venv .venv
-	@{ $(PY) -m pip install --quiet --no-compile $(TORCH) && $(PY) -m pip install --quiet --no-compile --no-deps --requirement requirements.lock; } 2> .venv/pip.log || { \
+	@for half in 0 1; do awk "/==/ && n++ % 2 == $$half" requirements.lock > .venv/half$$half.txt; done
+	@{ $(PIP_INSTALL) $(TORCH) && { \
+	  $(PIP_INSTALL) --no-deps --requirement .venv/half0.txt & other=$$!; \
+	  $(PIP_INSTALL) --no-deps --requirement .venv/half1.txt; failed=$$?; \
+	  wait $$other && [ $$failed = 0 ]; }; } 2> .venv/pip.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network once: .venv/pip.log has pip's words" >&2; exit 2; }
 	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(PY) -m pip check

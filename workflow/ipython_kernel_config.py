@@ -3,7 +3,12 @@
 The set-up copies this file into .venv, which takes the place of the reader's home folder.
 """
 
+import gc
+
 c = get_config()
 # At a lower level each kernel prints that its socket on this machine is not encrypted.
 c.IPKernelApp.log_level = "CRITICAL"
 c.HistoryManager.enabled = False
+# A page lives for seconds and imports a million objects: at Python's own thresholds these would be
+# searched for garbage again and again.
+gc.set_threshold(100_000, 50, 50)
