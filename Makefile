@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -86,11 +86,12 @@ growth: $(READY) ## measure how costs grow with layers, widths, digits, runs and
 	@.venv/bin/carry bench growth --save && $(PY) workflow/growth_table.py
 
 # Each page stores what its figures draw. So the default pages show it without an import.
-author-figures: $(READY) ## recompute data/results/author/ from the author's imported release
-	@mkdir -p _build/author
-	@for page in $$(grep -l 'page.beside(' notebooks/*.ipynb); do echo "running $$page"; \
-	  CARRY_STORE_AUTHOR=1 $(PY) -m papermill $$page _build/author/$$(basename $$page) -p source author \
-	  --kernel python3 --cwd . --no-progress-bar --log-level ERROR || exit 1; done
+author-figures: $(READY) ## recompute data/results/author/ from the author's imported release: four minutes
+	@$(PY) workflow/author_figures.py store
+
+author-check: $(READY) ## compare data/results/author/ with what the pages compute now; PART=2/8 or PART=commit: some pages
+	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),true)) || exit 2; \
+	  $(PY) workflow/author_figures.py check $$chosen
 
 # The author's runs come first, so that a missing import is noticed at once.
 maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour

@@ -1,9 +1,10 @@
 """The author's side of a figure: arrays that pages store, so that no page needs his release.
 
-`make author-figures` runs every page with `source = "author"` and `CARRY_STORE_AUTHOR` set. Then
-`beside` stores what a figure draws from his weights, with floats rounded to three digits. These
-arrays of text, numbers or booleans are in `data/results/author/`, 4 MiB in all, and are used only
-to draw figures.
+`make author-figures` runs every page with `source = "author"`, and with the variable
+`CARRY_AUTHOR_FIGURES` at `store`. Then `beside` stores what a figure draws from his weights, with
+floats rounded to three digits. These arrays of text, numbers or booleans are in
+`data/results/author/`, 4 MiB in all, and are used only to draw figures. `make author-check`
+compares them with what the pages compute now.
 """
 
 import io
@@ -26,6 +27,8 @@ from carry_paper.plots.sides import AUTHORS, OURS, Arrays
 # The bits of a float32 that are stored: three digits, which compress to half the size.
 STORED_BITS = np.int32(~0x1FFF)
 SMALL_INT = 2**15
+TOLERANCE = 2e-3  # of the largest float of an array: by so much a check lets them differ
+MAY_DIFFER = 0.02  # the share of entries that a check lets differ by more
 REMEDY = "delete it and write it with `make author-figures`"
 
 
@@ -42,14 +45,17 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
         group: The group of runs.
 
     Raises:
-        BadInput: The stored arrays are damaged.
+        BadInput: The stored arrays are damaged; or, with `CARRY_AUTHOR_FIGURES=check`, stale.
     """
     if isinstance(data, dict):
         data = {key: np.asarray(value) for key, value in data.items()}
     path = data_dir() / "results" / "author" / f"{name}.{group}.npz"
     if source == "author":
-        if os.environ.get("CARRY_STORE_AUTHOR"):
+        task = os.environ.get("CARRY_AUTHOR_FIGURES")
+        if task == "store":
             store(path, data, group)
+        elif task == "check":
+            check(path, data)
         return {AUTHORS: data}
     if not os.path.lexists(path):
         return {OURS: data}
@@ -94,6 +100,41 @@ def store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
     sources = np.array(json.dumps(released))
     np.savez_compressed(content, sources=sources, **cast(dict[str, Any], arrays))
     save_listed(path, content.getvalue())
+
+
+def check(path: Path, data: pd.DataFrame | Arrays) -> None:
+    """Compare stored arrays with what a page has computed now.
+
+    Raises:
+        BadInput: They are not stored, or are others.
+    """
+    stored = read_arrays(path, REMEDY)
+    computed = {key: _compressible(np.asarray(column)) for key, column in dict(data).items()}
+    differing = sorted(stored.keys() ^ computed.keys() ^ {"sources"})
+    for key in computed.keys() & stored.keys():
+        if not _is_close(stored[key], computed[key]):
+            differing.append(key)
+    if differing:
+        raise BadInput(
+            f"{path} is stale: {differing[0]} is not what the page computes. "
+            "Write it anew with `make author-figures`."
+        )
+
+
+def _is_close(stored: NDArray[Any], computed: NDArray[Any]) -> bool:
+    """Return True if nearly all entries are equal, floats up to two units of their last digit.
+
+    Another processor rounds differently, which may move an entry that sits on an edge.
+    """
+    if stored.shape != computed.shape or stored.dtype.kind != computed.dtype.kind:
+        return False
+    if not stored.size:
+        return True
+    if stored.dtype.kind != "f":
+        return float((stored != computed).mean()) <= MAY_DIFFER
+    largest = np.nanmax(np.abs(stored), initial=0)
+    is_close = np.isclose(stored, computed, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+    return float((~is_close).mean()) <= MAY_DIFFER
 
 
 def _compressible(x: NDArray[Any]) -> NDArray[Any]:

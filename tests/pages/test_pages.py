@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from carry_core import Ablation
+from carry_core.errors import BadInput
 from carry_paper.ledger import report, results
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
@@ -71,7 +72,7 @@ def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     assert author_side.beside("figure", data, "author", MAIN) == {AUTHORS: data}
     # nothing is stored unless it is asked for
     assert [*author_side.beside("figure", data, "ours", MAIN)] == [OURS]
-    monkeypatch.setenv("CARRY_STORE_AUTHOR", "1")
+    monkeypatch.setenv("CARRY_AUTHOR_FIGURES", "store")
     author_side.beside("figure", data, "author", MAIN)
     sides = author_side.beside("figure", data, "ours", MAIN)
     assert [*sides] == [AUTHORS, OURS]
@@ -81,6 +82,36 @@ def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     assert [*author_side.beside("figure", data, "ours", OTHER)] == [OURS]
     with np.load(tmp_path / "results" / "author" / f"figure.{MAIN}.npz") as file:
         assert json.loads(str(file["sources"])) == {"a": "1"}
+
+
+def test_what_is_stored_of_the_author_s_side_is_compared_with_what_a_page_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
+    monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
+    imported = {f"{MAIN}/run0": {"files": {"a": "1"}}}
+    (tmp_path / "sources.json").write_text(json.dumps(imported))
+    x = np.linspace(0, 1, 200)
+    stored = {"x": x, "head": np.array(["1:0"]), "gap": np.array([1.0, np.nan])}
+
+    def run(task, arrays):
+        monkeypatch.setenv("CARRY_AUTHOR_FIGURES", task)
+        author_side.beside("figure", arrays, "author", MAIN)
+
+    run("store", stored)
+    one_moved = np.where(x == 0, 5, x)  # what sat on an edge
+    for same in (stored, stored | {"x": x + 1e-4}, stored | {"x": one_moved}):
+        run("check", same)
+    for other in (
+        stored | {"x": x + 3e-3},
+        stored | {"x": x[1:]},
+        stored | {"head": np.array(["1:1"])},
+        stored | {"gap": np.array([np.nan, 1.0])},
+        stored | {"more": x},
+        {"x": x, "gap": stored["gap"]},
+    ):
+        with pytest.raises(BadInput, match="is stale: .*author-figures"):
+            run("check", other)
 
 
 def test_all_that_is_stored_of_the_author_s_side_is_small_and_says_its_source():
