@@ -9,7 +9,7 @@ COPY --chown=reader . .
 ARG TORCH=torch==2.13.0
 RUN make setup TORCH="$TORCH"
 RUN .venv/bin/python -m pip install --quiet --constraint requirements.lock jupyterlab
-# `make setup` leaves this to the first import, which in a new container would be each time.
+# `make setup` leaves compiling to the first import: without this line, each new container would do it again.
 RUN .venv/bin/python -m compileall -q -j 0 .venv/lib || true
 EXPOSE 8000
 CMD [".venv/bin/jupyter-lab", "--ip=0.0.0.0", "--port=8000", "--no-browser", "notebooks"]

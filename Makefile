@@ -35,8 +35,8 @@ help: ## print this list
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
-# The stamp is written last, so a set-up that was interrupted is done again. The lock has all packages, as `pip check` sees, so pip
-# need not work out what they need, and each core can install half of them. Python compiles a module when it is first imported.
+# The stamp is written last, so a set-up that was interrupted is done again. The lock has all packages, as `pip check` verifies, so
+# pip need not resolve anything, and each core can install half of them. Python compiles a module when it is first imported.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -45,7 +45,7 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -m venv .venv
 	@for half in 0 1; do awk "/==/ && n++ % 2 == $$half" requirements.lock > .venv/half$$half.txt; done
 	@{ $(PIP_INSTALL) $(TORCH) && { \
-	  $(PIP_INSTALL) --no-deps --requirement .venv/half0.txt & other=$$!; \
+	  $(PIP_INSTALL) --no-deps --requirement .venv/half0.txt & other=$$!; trap "kill $$other; exit 130" INT TERM; \
 	  $(PIP_INSTALL) --no-deps --requirement .venv/half1.txt; failed=$$?; \
 	  wait $$other && [ $$failed = 0 ]; }; } 2> .venv/pip.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network once: .venv/pip.log has pip's words" >&2; exit 2; }

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from carry_core import carries
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.prefixes import Passes, passes, zeroed_by_layer
+from carry_core.fast.prefixes import Passes, is_own_kind, passes, zeroed_by_layer
 from carry_core.fast.readings import reader
 from carry_core.fast.swaps import digits_with_swapped_heads
 from carry_core.interventions import BATCH as BATCH
@@ -495,6 +495,8 @@ def exact_match_without_heads(model: Transformer) -> list[float]:
 
 # ---- attention and activations
 
+FEW = 100  # sums for which a pass by hooks takes no longer than to prepare one without
+
 
 def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "layer head query key"]:
     """Return the attention probabilities, averaged over the sums a + b (Fig. 3).
@@ -502,8 +504,10 @@ def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "laye
     Raises:
         BadInput: As `sums.some_sums`.
     """
-    names = [f"blocks.{layer}.attn.pattern" for layer in range(checked_config(model).layers)]
-    mean_patterns = means(model, a, b, names, activations_of=reader(model, names))
+    a, b = some_sums((a, b), checked_config(model).width)
+    names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
+    activations_of = _reader(model, names, INTACT, None, len(a))
+    mean_patterns = means(model, a, b, names, activations_of=activations_of)
     return torch.stack([mean_patterns[name] for name in names])
 
 
@@ -549,7 +553,7 @@ def activations(
     if isinstance(names, str):
         names = [names]
     hook_names = {name: model.config.hook_name(name) for name in names}
-    activations_of = _reader(model, set(hook_names.values()), ablation, read)
+    activations_of = _reader(model, set(hook_names.values()), ablation, read, len(a))
     batches: dict[str, list[Tensor]] = {name: [] for name in names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
@@ -560,12 +564,17 @@ def activations(
 
 
 def _reader(
-    model: Transformer, names: Collection[str], ablation: AnyIntervention, read: Read
+    model: Transformer,
+    names: Collection[str],
+    ablation: AnyIntervention,
+    read: Read,
+    n_sums: int,
 ) -> ActivationsOf:
     """Return a function that gives the named activations of the ablated model."""
     hook = ablation.hook(model, read=read)
-    zeroed = zeroed_by_layer(ablation, model.config)
-    if zeroed is None:
+    # A subclass may do more than its fields say.
+    zeroed = zeroed_by_layer(ablation, model.config) if is_own_kind(ablation) else None
+    if zeroed is None or n_sums < FEW:
         return partial(activations_at, model, names=names, read=read, hook=hook)
     return reader(model, names, read, hook, zeroed)
 

@@ -58,7 +58,10 @@ def is_compiled(model: Transformer) -> bool:
     """Return True if a plain model's parts can be computed here."""
     weight = model.embed.weight
     is_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return is_on_cpu and has_room(model.config) and library() is not None
+    if not (is_on_cpu and has_room(model.config) and library() is not None):
+        return False
+    # C++ takes a neuron that is no number for one at zero.
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
 # ---- what `native/forward.cpp` takes
@@ -195,7 +198,7 @@ class CompiledFirstLayer(FirstLayer):
         conditions: Collection[Zeroed],
     ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
-        position = torch.arange(self.length, dtype=torch.int32)[query]
+        position = torch.arange(self.length, dtype=torch.int32, device="cpu")[query]
         self.tables.queries, self.tables.query = len(position), position.data_ptr()
         rows = (tokens + self.first_row).int()
         shape = len(conditions), len(tokens), len(position), D_MODEL
@@ -216,14 +219,14 @@ class CompiledBlock:
         self.attention = _Attention(
             length=config.layout.length,
             queries=len(self.query),
-            query=memory.pointer(torch.tensor(self.query), torch.int32),
+            query=memory.pointer(torch.tensor(self.query, device="cpu"), torch.int32),
             causal=config.causal,
             kv=memory.after_norm(block.norm, [block.k, block.v]),
             q=memory.after_norm(block.norm, [block.q], scale=1 / math.sqrt(config.d_head)),
             cosine=memory.pointer(cosine.repeat_interleave(2, -1)),
             sine=memory.pointer(torch.stack([-sine, sine], -1).flatten(1)),
         )
-        no_bias = torch.zeros(D_MODEL)
+        no_bias = torch.zeros(D_MODEL, device="cpu")
         of_heads = block.o.weight.chunk(HEADS, dim=1)
         self.output = _Output(
             heads=(_Linear * HEADS)(*[memory.linear(head, no_bias) for head in of_heads]),
@@ -265,7 +268,7 @@ class CompiledBlock:
             return mid
         writes: Tensor | None = None  # the bits of the neurons that write; None if all do
         if zeroed.neurons:
-            is_left = torch.ones(self.block.config.d_ff, dtype=torch.bool)
+            is_left = torch.ones(self.block.config.d_ff, dtype=torch.bool, device="cpu")
             is_left[[*zeroed.neurons]] = False
             writes = bits(is_left.unsqueeze(0))
         post = mid.new_empty(mid.shape)
@@ -277,7 +280,7 @@ class CompiledBlock:
         d_ff = self.block.config.d_ff
         mid = mid.contiguous()
         neurons = mid.new_empty(len(mid), d_ff)
-        active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8)
+        active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8, device="cpu")
         _call("neurons", self.mlp, len(mid), mid, neurons, active)
         return Fired(neurons, active)
 

@@ -5,14 +5,16 @@ numbers only for a plain and precise `Transformer`. For any other model, `fast/`
 or refuses.
 """
 
+from functools import cache
 from types import FunctionType
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as torch_module
 
-from carry_core.model import Block, Transformer
+from carry_core.model import Block, ModelConfig, Transformer
 
+EPS = 1e-5  # of a LayerNorm, as `native/norm.h` has it
 MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear}
 
 
@@ -36,9 +38,24 @@ def is_plain(model: nn.Module) -> bool:
         and all(type(block) is Block for block in model.blocks)
         and type(model.embed) is nn.Embedding
         and model.embed.max_norm is None
-        and type(model.blocks[0].o) is nn.Linear
-        and isinstance(model.blocks[0].o.bias, Tensor)
+        and _has_usual_parameters(model)
     )
+
+
+def _has_usual_parameters(model: Transformer) -> bool:
+    """Return True if all parameters are as the config says: no bias is missing, no MLP is wider."""
+    if any(part.eps != EPS for part in model.modules() if isinstance(part, nn.LayerNorm)):
+        return False
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    return shapes == _usual_shapes(model.config)
+
+
+@cache
+def _usual_shapes(config: ModelConfig) -> dict[str, torch.Size]:
+    """Return the shapes of a model's parameters by name."""
+    with torch.device("meta"):
+        model = Transformer(config)
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
 
 
 def is_precise(model: Transformer) -> bool:

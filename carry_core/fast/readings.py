@@ -1,8 +1,8 @@
-"""Activations from a pass that computes by hooks only what is read.
+"""Activations from a pass that calls hooks only where something is read.
 
-They are those of the intact model, or of one without some parts.
-Parts in which nothing is read run without hooks, as in `prefixes`, and in C++ where that is
-possible. Most readings are late in the model, so that this is nearly all of it.
+They are those of the intact model, or of one with some parts ablated. Wherever nothing is read, the
+pass runs without hooks, as in `prefixes`, and in C++ where possible. Most readings are taken late
+in the model, so this is nearly all of the pass.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ from carry_core.model import (
 IN_ATTENTION = {"attn.q", "attn.k", "attn.v", "attn.scores", "attn.pattern"}
 AFTER_ATTENTION = {"attn.z", "attn_out", "attn.skip"}
 IN_MLP = {"mlp.pre", "mlp.post", "mlp_out", "mlp.skip"}
-IN_TABLES = {"attn.pattern"} | set(POINTS[POINTS.index("resid_mid") :])  # without z of layer 0
+IN_TABLES = {"attn.pattern"} | set(POINTS[POINTS.index("resid_mid") :])  # without layer 0's z
 
 NOTHING = Zeroed()  # nothing is ablated
 
@@ -46,7 +46,7 @@ def reader(
     """Return a function that gives the named activations of a batch of tokens.
 
     It gives those of `model.activations_at`, up to rounding if the model is plain. The weights of a
-    plain model must not change while the function is used.
+    plain model must not change while the function is used. Some of the tensors share memory.
 
     Args:
         model: The model.
@@ -96,7 +96,7 @@ class PlainReader:
         return cache
 
     def _pass(self, tokens: Int[Tensor, "batch pos"], keep: TensorHook) -> None:
-        """Run the model as far as something is read."""
+        """Run the model up to the last activation that is read."""
         resid = keep("embed", F.embedding(tokens, self.first.embedding))
         for l in range(self.model.config.layers):
             mid = self._attention(l, tokens, resid, keep)
@@ -136,7 +136,7 @@ class PlainReader:
         return keep(f"blocks.{l}.resid_post", plain.after(mid, self.zeroed[l]))
 
     def _points(self, l: int) -> set[str]:
-        """Return the points of a layer that are read, without its `resid_pre`."""
+        """Return the points of a layer that are read, except `resid_pre`."""
         prefix = f"blocks.{l}."
         points = {name.removeprefix(prefix) for name in self.names if name.startswith(prefix)}
         return points - {"resid_pre"}

@@ -324,9 +324,9 @@ class RowSwaps:
 def digits_with_swapped_heads(
     model: Transformer, pairs: Pairs, position: int
 ) -> Int[Tensor, "base head sums"]:
-    """Return the digit at an answer position with each last-layer head's output swapped there.
+    """Return the digit at an answer position when one last-layer head's output is swapped there.
 
-    Side `base` of the pairs gets the output from the other side, as in `swapped`.
+    There is a row for each head, whose output side `base` gets from the other side.
     """
     last = model.config.layers - 1
     z_name, skip_name = f"blocks.{last}.attn.z", f"blocks.{last}.attn.skip"

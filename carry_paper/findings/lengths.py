@@ -28,7 +28,7 @@ from carry_paper.findings.survey import Survey, random_sums
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all
-# Random sums for accuracies with two decimals: the standard error is half of the last one at most.
+# Random sums for accuracies with two decimals, whose standard error is at most half of 0.01.
 TWO_DECIMALS = 10_000
 
 
@@ -377,7 +377,7 @@ class LengthAccuracy(NamedTuple):
 def accuracy_at_length(
     model: Transformer, n_digits: int, count: int | None = None
 ) -> LengthAccuracy:
-    """Return the accuracies on `count` (if None, as many as usual) `random_sums` of this length.
+    """Return the accuracies on `count` `random_sums` (if None, as many as usual) of a length.
 
     They have up to `n_digits` digits.
     """

@@ -130,7 +130,7 @@ def _outcome_bars(
     columns = all_cells[column].unique()
     runs = {side: cells.run.astype(str).unique() for side, cells in measured.items()}
     figure = Figure(figsize=(WIDTH, height * len(rows) + 0.9), layout="constrained")
-    # All panels get the same limits. Shared axes would compare all of them for each bar.
+    # All panels get the same limits. If they shared them, each bar would go through all panels.
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
         ax.label_outer()

@@ -1,7 +1,8 @@
-"""Activations from a pass that computes by hooks only what is read, against `model.py`'s."""
+"""Activations from a pass that calls hooks only where something is read, against `model.py`'s."""
 
 import pytest
 import torch
+from torch import nn
 
 from carry_core import measure
 from carry_core.fast import compiled
@@ -56,7 +57,7 @@ def test_what_is_read_is_what_a_pass_of_the_model_gives(shape):
 @pytest.mark.parametrize("shape", ["encoder", "decoder", "compiled"])
 def test_what_is_read_of_an_ablated_model_is_what_its_hook_gives(shape):
     config = {**SHAPES, **COMPILED}[shape]
-    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config)
+    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=measure.FEW)
     tolerance = 2e-5
     if shape in SHAPES:
         model, tolerance = model.double(), 1e-12
@@ -66,7 +67,7 @@ def test_what_is_read_of_an_ablated_model_is_what_its_hook_gives(shape):
         names = order[i % len(order) :: 7]
         actual = measure.activations(model, a, b, names, ablation, read=config.layout.answer)
         hook = ablation.hook(model, read=config.layout.answer)
-        tokens = tokens_of(config)
+        tokens = tokens_of(config, count=measure.FEW)
         expected = activations_at(model, tokens, names, config.layout.answer, hook)
         for name, x in expected.items():
             scale = float(x[x.isfinite()].abs().max())
@@ -112,6 +113,77 @@ def test_a_changed_model_is_called(change):
     for name, x in activations_of(tokens).items():
         # The embedding with a largest norm changes its weights by rounding each time.
         torch.testing.assert_close(x, expected[name], rtol=0, atol=1e-5)
+
+
+UNUSUAL = {
+    "no bias of a projection": lambda m: setattr(m.blocks[1], "q", nn.Linear(128, 128, bias=False)),
+    "no bias of the unembedding": lambda m: setattr(m, "unembed", nn.Linear(128, 12, bias=False)),
+    "a norm without gain": lambda m: setattr(
+        m.blocks[0], "norm", nn.LayerNorm(128, elementwise_affine=False)
+    ),
+    "another eps": lambda m: setattr(m.blocks[1].norm, "eps", 0.1),
+    "a wider MLP": lambda m: (
+        setattr(m.blocks[1], "up", nn.Linear(128, 256)),
+        setattr(m.blocks[1], "down", nn.Linear(256, 128)),
+    ),
+    "no number": lambda m: m.blocks[1].up.weight[3].fill_(torch.nan),
+}
+
+
+@pytest.mark.parametrize("change", UNUSUAL)
+def test_a_model_of_unusual_parameters_is_read_as_it_is(change):
+    config = COMPILED["compiled"]
+    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=measure.FEW)
+    UNUSUAL[change](model)
+    tokens = tokens_of(config, count=measure.FEW)
+    for name in ("blocks.0.attn.pattern", "blocks.1.attn.z", "blocks.1.resid_post", "logits"):
+        actual = measure.activations(model, a, b, [name])[name]
+        expected = activations_at(model, tokens, [name])[name]
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-3, equal_nan=True)
+    (actual,) = measure.predict(model, a, b)
+    expected = model(tokens, read=config.layout.answer).argmax(-1)
+    assert torch.equal(actual, expected.to(torch.int8))
+
+
+class Flip(Ablation):
+    """It names no part, and yet changes one."""
+
+    def hook(self, model, source=None, read=None):
+        return lambda name, x: -x if name == "blocks.0.mlp_out" else x
+
+
+def test_an_intervention_of_another_kind_is_called():
+    model, (a, b) = random_model(SMALL, 3, noise=0.3), drawn(SMALL, count=measure.FEW)
+    name = "blocks.1.resid_post"
+    actual = measure.activations(model, a, b, [name], Flip())[name]
+    tokens = tokens_of(SMALL, count=measure.FEW)
+    expected = activations_at(model, tokens, [name], hook=Flip().hook(model))[name]
+    assert torch.equal(actual, expected)
+    assert not torch.equal(actual, measure.activations(model, a, b, [name])[name])
+
+
+def test_the_default_device_need_not_be_the_model_s():
+    config = COMPILED["compiled"]
+    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=measure.FEW)
+    expected = measure.activations(model, a, b, ["blocks.1.resid_post"])["blocks.1.resid_post"]
+    with torch.device("meta"):
+        activations_of = reader(model, ["blocks.1.resid_post"])
+    tokens = tokens_of(config, count=measure.FEW)
+    assert torch.equal(activations_of(tokens)["blocks.1.resid_post"], expected)
+
+
+def test_few_sums_are_read_by_a_pass_of_the_model(monkeypatch):
+    """To prepare a pass without hooks takes longer."""
+    model = random_model(SMALL, 3, noise=0.3)
+    called = []
+    forward = Transformer.forward
+    monkeypatch.setattr(
+        Transformer, "forward", lambda *x, **kw: called.append(len(x[1])) or forward(*x, **kw)
+    )
+    for count in (1, measure.FEW - 1, measure.FEW):
+        measure.activations(model, *drawn(SMALL, count=count), ["blocks.1.resid_post"])
+        measure.attention(model, *drawn(SMALL, count=count))
+    assert called == [1, 1, measure.FEW - 1, measure.FEW - 1]
 
 
 def test_activations_and_attention_are_read_like_this(monkeypatch):
