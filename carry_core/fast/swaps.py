@@ -335,18 +335,18 @@ def digits_with_swapped_heads(
         return _digits_with_patched_heads(model, pairs, z_name, position)
     read = reader(model, [z_name, skip_name], [position])
     sides = [read(encode(a, b, model.config.layout).to(model.device)) for a, b in pairs]
-    z = torch.stack([side[z_name] for side in sides])  # (side, sums, 1, head, d_head)
-    skip = torch.stack([side[skip_name] for side in sides])  # (side, sums, 1, d_model)
-    from_other_side = z.flip(0)
+    z = torch.cat([side[z_name] for side in sides])  # (2 sums, 1, head, d_head)
+    skip = torch.cat([side[skip_name] for side in sides])  # (2 sums, 1, d_model)
+    from_other_side = torch.cat([side[z_name] for side in reversed(sides)])
 
     block = model.blocks[last]
     digits = []
     for head in range(model.config.heads):
         swapped = z.clone()
-        swapped[:, :, :, head] = from_other_side[:, :, :, head]
+        swapped[:, :, head] = from_other_side[:, :, head]
         resid = block.mlp(block.mix(skip, swapped, no_hook), no_hook)
         logits: Tensor = model.unembed(model.norm(resid))
-        digits.append(logits[:, :, 0].argmax(-1))
+        digits.append(logits[:, 0].argmax(-1).unflatten(0, (2, -1)))
     return torch.stack(digits, dim=1)
 
 
