@@ -30,12 +30,14 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from operator import index
 from typing import Any, NoReturn, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from carry_core.errors import BadInput, check_whole
 from carry_core.sums import INTEGERS, VOCABULARY, Layout
@@ -690,3 +692,29 @@ def _takes_name(f: Callable[..., Any]) -> bool:
         return not inspect.isbuiltin(f) and "hook" in inspect.signature(f).parameters
     except ValueError:  # no signature
         return False
+
+
+class _WithoutValues(TorchFunctionMode):
+    """A context in which no embedding is drawn.
+
+    To draw one on the device "meta", PyTorch imports its compiler, which takes a second or more.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is nn.init.normal_:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+@cache
+def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
+    """Return the shape of each parameter of a model, by name."""
+    with torch.device("meta"), _WithoutValues():
+        return {name: p.shape for name, p in Transformer(config).named_parameters()}

@@ -19,9 +19,8 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex, cast
 
@@ -29,8 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from carry_core import groups
 from carry_core.errors import BadInput
@@ -43,7 +41,7 @@ from carry_core.files import (
     replacing_all,
 )
 from carry_core.groups import Group
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig, Transformer, parameter_shapes
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
@@ -597,32 +595,6 @@ def address() -> str:
 
 
 # ---- weights
-
-
-class _WithoutValues(TorchFunctionMode):
-    """A context in which no embedding is drawn.
-
-    To draw one on the device "meta", PyTorch imports its compiler, which takes a second or more.
-    """
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is nn.init.normal_:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
-
-
-@cache
-def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """Return the shape of each parameter of a model, by name."""
-    with torch.device("meta"), _WithoutValues():
-        return {name: p.shape for name, p in Transformer(config).named_parameters()}
 
 
 def snapshot_prefix(epoch: int | None) -> str:

@@ -21,6 +21,7 @@ from carry_core import curves, groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, json_bytes, sha256
 from carry_core.groups import Group
+from carry_core.model import parameter_shapes
 from carry_core.sums import SYMBOLS
 from carry_paper.ledger import results
 from carry_paper.ledger.report import counted
@@ -61,7 +62,7 @@ def write_run(folder: Path, run: runs.TrainedRun, group: Group) -> None:
     """Write a run's weights and its config, which has the record of its training."""
     folder.mkdir(parents=True)
     with safe_open(run.path, "pt") as file:
-        weights = {name: file.get_tensor(name) for name in runs.parameter_shapes(group.config)}
+        weights = {name: file.get_tensor(name) for name in parameter_shapes(group.config)}
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     config = {
         "architectures": ["CarryTransformer"],
@@ -93,7 +94,7 @@ def card(group: Group, records: Sequence[dict[str, Any]]) -> str:
         records=records,
         recipe=recipe,
         planned_epochs=recipe.planned_epochs(group),
-        n_parameters=sum(shape.numel() for shape in runs.parameter_shapes(config).values()),
+        n_parameters=sum(shape.numel() for shape in parameter_shapes(config).values()),
         example=f"{a:0{config.width}}+{b:0{config.width}}",
         right=f"{a + b:0{config.width}}",
         exact_matches=last_values(history["test_whole"]),

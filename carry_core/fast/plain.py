@@ -5,14 +5,13 @@ numbers only for a plain and precise `Transformer`. For any other model, `fast/`
 or refuses.
 """
 
-from functools import cache
 from types import FunctionType
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from carry_core.model import Block, ModelConfig, Transformer
+from carry_core.model import Block, Transformer, parameter_shapes
 
 EPS = 1e-5  # of a LayerNorm, as `native/norm.h` has it
 MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear}
@@ -47,15 +46,7 @@ def _has_usual_parameters(model: Transformer) -> bool:
     if any(part.eps != EPS for part in model.modules() if isinstance(part, nn.LayerNorm)):
         return False
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    return shapes == _usual_shapes(model.config)
-
-
-@cache
-def _usual_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """Return the shapes of a model's parameters by name."""
-    with torch.device("meta"):
-        model = Transformer(config)
-    return {name: parameter.shape for name, parameter in model.named_parameters()}
+    return shapes == parameter_shapes(model.config)
 
 
 def is_precise(model: Transformer) -> bool:

@@ -19,7 +19,8 @@ from carry_core.curves import check_curves
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
 from carry_core.groups import Group, Recipe
-from carry_core.runs import History, check_seeds, parameter_shapes, run_path, save_run
+from carry_core.model import parameter_shapes
+from carry_core.runs import History, check_seeds, run_path, save_run
 from carry_paper.schemas import plain_errors
 from carry_paper.training.trainer import MOMENTS, State, part
 

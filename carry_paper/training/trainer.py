@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from carry_core import carries, sums
 from carry_core.files import ROOT
 from carry_core.groups import N_LONG, Group, Recipe
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig, parameter_shapes
 from carry_paper.training import fused
 from carry_paper.training.fused import FusedStep
 from carry_paper.training.seeds import OWN, Seeds
@@ -47,8 +47,7 @@ def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Ten
     Matrices are Glorot-uniform, biases are PyTorch's default, LayerNorms have scale one and
     shift zero.
     """
-    with torch.device("meta"):
-        shapes = {name: p.shape for name, p in Transformer(config).named_parameters()}
+    shapes = parameter_shapes(config)
     parameters = {}
     for name, shape in shapes.items():
         owner, kind = name.rsplit(".", 1)
