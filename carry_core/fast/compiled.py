@@ -30,6 +30,7 @@ HEADS = 2
 MOST_NEURONS = 1024
 MOST_POSITIONS = 31
 PANEL = 16  # columns in a panel of `native/linear.h`
+SMALLEST_TERM = 1e-290  # of a softmax in layer 0: a little more than float64 can hold
 
 
 @cache
@@ -176,16 +177,27 @@ def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
 
 
 class CompiledFirstLayer(FirstLayer):
-    """Layer 0's attention from the same tables."""
+    """Layer 0's attention from the same tables.
+
+    Its softmaxes are put together from terms, each relative to the largest of any sum.
+
+    Attributes:
+        has_terms: Whether float64 can hold the terms of every sum. If not, as where a head attends
+            to one key alone, the layer computes as a `FirstLayer`.
+    """
 
     def __init__(self, model: Transformer) -> None:
         super().__init__(model)
         self.memory = _Memory()
         self.length = model.config.layout.length
+        n_tokens = len(self.embedding)
+        term = (self.score - self.score.amax(-1, keepdim=True)).exp()
+        smallest_of_key = term.unflatten(-1, (self.length, n_tokens)).amin(-1)
+        self.has_terms = bool((smallest_of_key.amax(-1) > SMALLEST_TERM).all())
         self.tables = _FirstLayer(
             length=self.length,
-            tokens=len(self.embedding),
-            term=self.memory.pointer(self.term, torch.float64),
+            tokens=n_tokens,
+            term=self.memory.pointer(term, torch.float64),
             written=self.memory.pointer(self.written),
             embedding=self.memory.pointer(self.embedding),
             bias=self.memory.pointer(self.bias),
@@ -198,6 +210,8 @@ class CompiledFirstLayer(FirstLayer):
         conditions: Collection[Zeroed],
     ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
+        if not self.has_terms:
+            return super().mids(tokens, query, conditions)
         position = torch.arange(self.length, dtype=torch.int32, device="cpu")[query]
         self.tables.queries, self.tables.query = len(position), position.data_ptr()
         rows = (tokens + self.first_row).int()

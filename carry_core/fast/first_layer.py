@@ -15,15 +15,16 @@ from carry_core.model import Positions, Transformer
 class FirstLayer:
     """The attention of a trained model's layer 0, from tables over (token, position).
 
-    The layer sees one of a dozen tokens at each position. So its softmaxes are made of only a few
-    terms, and its heads can write only a few vectors for a key. A sum's attention is put together
-    from these, in a third of the time.
+    The layer sees one of a dozen tokens at each position. So its attention scores, and the vectors
+    that its heads can write for a key, fit into tables. A sum's attention is put together from
+    these, in a third of the time.
 
     Attributes:
         embedding: The scaled token embedding, `[token, d_model]`.
         value: Values by head and table row, `[head, row, d_head]`. A row is a position and a token
             there; those of one position come one after the other.
-        term: A softmax's terms by query and key row, `[head, row, row]`, not yet normalised.
+        score: Attention scores by query and key row, `[head, row, row]`, in float64; those of later
+            keys in a decoder are -inf.
         written: The vector that a head writes if it attends to one key alone,
             `[head, row, d_model]`.
     """
@@ -41,15 +42,11 @@ class FirstLayer:
         qkv = block.qkv(every_token)  # (token, pos, head, d_head) each
         q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in qkv)
 
-        # Double precision, since all terms of one sum may be far below the largest of any sum.
-        score = q.double() @ k.double().mT / math.sqrt(config.d_head)  # (head, row, row)
-        score = score.unflatten(2, (length, n_tokens))  # (head, query row, key, token)
+        self.score = q.double() @ k.double().mT / math.sqrt(config.d_head)
         if config.causal:
-            query = position.repeat_interleave(n_tokens)
-            is_later = (position > query[:, None]).unsqueeze(-1)
-            score = score.masked_fill(is_later, -torch.inf)
-        largest = score.amax((2, 3), keepdim=True)
-        self.term = (score - largest).exp().flatten(2)
+            position_of_row = position.repeat_interleave(n_tokens)
+            is_later = position_of_row > position_of_row[:, None]
+            self.score = self.score.masked_fill(is_later, -torch.inf)
 
         o = block.o.weight.view(-1, config.heads, config.d_head)  # (d_model, head, d_head)
         self.written = self.value @ o.permute(1, 2, 0)
@@ -65,9 +62,9 @@ class FirstLayer:
         """Return the attention probabilities at these query positions."""
         row = tokens + self.first_row
         query_row = row[:, query][:, :, None, None] + self.first_row_of_head
-        entry = query_row * self.term.shape[-1] + row[:, None, None]
-        term = self.term.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
-        return torch.div(term, term.sum(-1, keepdim=True)).to(self.embedding.dtype)
+        entry = query_row * self.score.shape[-1] + row[:, None, None]
+        score = self.score.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
+        return score.softmax(-1).to(self.embedding.dtype)
 
     def z(
         self, tokens: Int[Tensor, "batch pos"], query: Positions

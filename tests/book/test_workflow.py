@@ -11,6 +11,7 @@ import nbformat
 import part
 import pytest
 import staged
+from jupyter_client.manager import start_new_kernel
 
 from carry_core.files import ROOT
 
@@ -157,6 +158,33 @@ def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(t
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout
+
+
+CELL = """
+import atexit, pathlib
+from ipykernel.kernelapp import IPKernelApp
+
+IPKernelApp.instance().iopub_thread.stop = pathlib.Path("waited").touch
+atexit.register(pathlib.Path("registered").touch)
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_ends_at_once_after_what_its_cells_registered(tmp_path):
+    """Its threads may wait for each other until the kernel is killed."""
+    config = ROOT / "workflow" / "ipython_kernel_config.py"
+    (tmp_path / "profile_default").mkdir()
+    (tmp_path / "profile_default" / config.name).write_text(config.read_text())
+    environment = os.environ | {"IPYTHONDIR": str(tmp_path)}
+    manager, client = start_new_kernel(cwd=str(tmp_path), env=environment)
+    reply = client.execute("atexit, os", reply=True, timeout=60)
+    assert reply["content"]["ename"] == "NameError", "the config leaves a name behind"
+    reply = client.execute(CELL, reply=True, timeout=60)
+    assert reply["content"]["status"] == "ok"
+    client.stop_channels()
+    manager.shutdown_kernel()
+    assert (tmp_path / "registered").exists()
+    assert not (tmp_path / "waited").exists()
 
 
 @pytest.mark.slow
