@@ -695,7 +695,7 @@ def _takes_name(f: Callable[..., Any]) -> bool:
 
 
 class _WithoutValues(TorchFunctionMode):
-    """A context in which no embedding is drawn.
+    """A context in which `nn.Embedding` draws no initial weights.
 
     To draw one on the device "meta", PyTorch imports its compiler, which takes a second or more.
     """

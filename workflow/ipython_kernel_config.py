@@ -1,9 +1,13 @@
-"""Configure the kernels of `make book` and `make nbval`.
+"""Configure the kernels of `make book`, `make nbval` and `make lab`.
 
 The set-up copies this file into .venv, which takes the place of the reader's home folder.
 """
 
+import atexit
 import gc
+import os
+
+from ipykernel.ipkernel import IPythonKernel
 
 c = get_config()
 # At a lower level each kernel prints that its socket on this machine is not encrypted.
@@ -12,8 +16,22 @@ c.HistoryManager.enabled = False
 # A page lives for seconds and imports a million objects: at Python's own thresholds these would be
 # searched for garbage again and again.
 gc.set_threshold(100_000, 50, 50)
-# A kernel that is told to stop often waits for its own threads until it is killed, seconds later.
-# This one ends at once, after the functions that its cells have registered.
-c.InteractiveShellApp.exec_lines = [
-    "import atexit, os; atexit.register(os._exit, 0); del atexit, os",
-]
+
+
+class Kernel(IPythonKernel):
+    """A kernel that ends at once when it is told to.
+
+    Two of ipykernel's exit functions, which close streams and sockets, often wait for each other's
+    threads until the kernel is killed, seconds later.
+    """
+
+    def start(self) -> None:
+        """Start, and have the process end without these two."""
+        super().start()
+        atexit.unregister(self.parent.close)
+        atexit.unregister(self.parent.iopub_thread.stop)
+
+
+c.IPKernelApp.kernel_class = Kernel
+# It is called last, since it was registered first.
+atexit.register(os._exit, 0)

@@ -2,8 +2,8 @@
 
 They take two thirds of PyTorch's time or less, and compute what `PlainBlock`, `FirstLayer` and the
 unembedding do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
-compiler or a processor with AVX2 there is no library, and PyTorch computes. The instructions do
-not depend on the processor beyond that.
+compiler or a processor with AVX2 there is no library, and PyTorch computes. The library is the same
+on all such processors.
 """
 
 import ctypes
@@ -30,7 +30,9 @@ HEADS = 2
 MOST_NEURONS = 1024
 MOST_POSITIONS = 31
 PANEL = 16  # columns in a panel of `native/linear.h`
-SMALLEST_TERM = 1e-290  # of a softmax in layer 0: a little more than float64 can hold
+# If the terms of a softmax in layer 0 add up to more than this, those that are too small for
+# float64 do not show in float32.
+SMALLEST_TOTAL = 1e-290
 
 
 @cache
@@ -61,7 +63,7 @@ def is_compiled(model: Transformer) -> bool:
     is_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
     if not (is_on_cpu and has_room(model.config) and library() is not None):
         return False
-    # C++ takes a neuron that is no number for one at zero.
+    # C++ treats a neuron that is NaN as one at zero.
     return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
@@ -177,13 +179,14 @@ def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
 
 
 class CompiledFirstLayer(FirstLayer):
-    """Layer 0's attention from the same tables.
+    """Layer 0's attention in C++, from the tables of `FirstLayer`.
 
-    Its softmaxes are put together from terms, each relative to the largest of any sum.
+    C++ looks up the terms of a softmax, relative to the largest term of a query with any token at
+    any key. So it computes no exponential.
 
     Attributes:
-        has_terms: Whether float64 can hold the terms of every sum. If not, as where a head attends
-            to one key alone, the layer computes as a `FirstLayer`.
+        has_usable_terms: True if no sum's terms can all be too small for float64, whatever its
+            tokens. If False, the layer computes as a `FirstLayer`.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -192,8 +195,10 @@ class CompiledFirstLayer(FirstLayer):
         self.length = model.config.layout.length
         n_tokens = len(self.embedding)
         term = (self.score - self.score.amax(-1, keepdim=True)).exp()
-        smallest_of_key = term.unflatten(-1, (self.length, n_tokens)).amin(-1)
-        self.has_terms = bool((smallest_of_key.amax(-1) > SMALLEST_TERM).all())
+        smallest_at_position = term.unflatten(-1, (self.length, n_tokens)).amin(-1)
+        # One key's term is at least this, whatever the tokens are.
+        smallest_total = smallest_at_position.amax(-1)
+        self.has_usable_terms = bool((smallest_total > SMALLEST_TOTAL).all())
         self.tables = _FirstLayer(
             length=self.length,
             tokens=n_tokens,
@@ -210,7 +215,7 @@ class CompiledFirstLayer(FirstLayer):
         conditions: Collection[Zeroed],
     ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
-        if not self.has_terms:
+        if not self.has_usable_terms:
             return super().mids(tokens, query, conditions)
         position = torch.arange(self.length, dtype=torch.int32, device="cpu")[query]
         self.tables.queries, self.tables.query = len(position), position.data_ptr()
@@ -223,7 +228,7 @@ class CompiledFirstLayer(FirstLayer):
 
 
 class CompiledBlock:
-    """A block of a plain model at some query positions, with the functions of `PlainBlock`."""
+    """A block of a plain model at some query positions, with the methods of `PlainBlock`."""
 
     def __init__(self, block: Block, query: Sequence[int]) -> None:
         config = block.config

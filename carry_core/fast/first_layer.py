@@ -16,15 +16,15 @@ class FirstLayer:
     """The attention of a trained model's layer 0, from tables over (token, position).
 
     The layer sees one of a dozen tokens at each position. So its attention scores, and the vectors
-    that its heads can write for a key, fit into tables. A sum's attention is put together from
-    these, in a third of the time.
+    that its heads can write for a key, fit into tables, from which a sum's attention is put
+    together.
 
     Attributes:
         embedding: The scaled token embedding, `[token, d_model]`.
-        value: Values by head and table row, `[head, row, d_head]`. A row is a position and a token
-            there; those of one position come one after the other.
-        score: Attention scores by query and key row, `[head, row, row]`, in float64; those of later
-            keys in a decoder are -inf.
+        value: Values by head and table row, `[head, row, d_head]`. Row `position * n_tokens +
+            token` is that token at that position.
+        score: Attention scores by query and key row, `[head, row, row]`, -inf where a decoder's key
+            comes after its query. They are in float64 for `CompiledFirstLayer`.
         written: The vector that a head writes if it attends to one key alone,
             `[head, row, d_model]`.
     """

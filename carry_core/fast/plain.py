@@ -42,7 +42,7 @@ def is_plain(model: nn.Module) -> bool:
 
 
 def _has_usual_parameters(model: Transformer) -> bool:
-    """Return True if all parameters are as the config says: no bias is missing, no MLP is wider."""
+    """Return True if all parameters have the config's shapes, and each LayerNorm has `EPS`."""
     if any(part.eps != EPS for part in model.modules() if isinstance(part, nn.LayerNorm)):
         return False
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
@@ -52,8 +52,8 @@ def _has_usual_parameters(model: Transformer) -> bool:
 def is_precise(model: Transformer) -> bool:
     """Return True if the model computes in float32 or float64.
 
-    In half precision, as under `torch.autocast`, the last bits of other sums are enough to give
-    other digits.
+    In half precision, as under `torch.autocast`, adding in another order rounds differently enough
+    to change digits.
     """
     weight = model.embed.weight
     device = weight.device.type

@@ -160,30 +160,38 @@ def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(t
     assert "1 passed" in ran.stdout
 
 
-CELL = """
-import atexit, pathlib
+REGISTERS_EXIT = """
+import atexit, pathlib, tempfile
 from ipykernel.kernelapp import IPKernelApp
 
-IPKernelApp.instance().iopub_thread.stop = pathlib.Path("waited").touch
+IPKernelApp.instance().iopub_thread.thread.join = lambda *_, **__: pathlib.Path("waited").touch()
 atexit.register(pathlib.Path("registered").touch)
+written = open("written", "w")
+written.write("not yet flushed")
+folder = tempfile.TemporaryDirectory(dir=".", prefix="temporary")
 """
 
 
 @pytest.mark.slow
-def test_a_kernel_ends_at_once_after_what_its_cells_registered(tmp_path):
-    """Its threads may wait for each other until the kernel is killed."""
+def test_a_kernel_ends_what_its_cells_began_and_does_not_wait_for_ipykernel(tmp_path):
+    """By itself, that is, and not because `jupyter_client` kills it."""
     config = ROOT / "workflow" / "ipython_kernel_config.py"
     (tmp_path / "profile_default").mkdir()
     (tmp_path / "profile_default" / config.name).write_text(config.read_text())
     environment = os.environ | {"IPYTHONDIR": str(tmp_path)}
     manager, client = start_new_kernel(cwd=str(tmp_path), env=environment)
-    reply = client.execute("atexit, os", reply=True, timeout=60)
-    assert reply["content"]["ename"] == "NameError", "the config leaves a name behind"
-    reply = client.execute(CELL, reply=True, timeout=60)
-    assert reply["content"]["status"] == "ok"
-    client.stop_channels()
-    manager.shutdown_kernel()
+    try:
+        reply = client.execute(REGISTERS_EXIT, reply=True, timeout=60)
+        assert reply["content"]["status"] == "ok", reply["content"]
+        assert list(tmp_path.glob("temporary*"))
+        manager.request_shutdown()
+        assert manager.provisioner.process.wait(60) == 0
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
     assert (tmp_path / "registered").exists()
+    assert (tmp_path / "written").read_text() == "not yet flushed"
+    assert not list(tmp_path.glob("temporary*"))
     assert not (tmp_path / "waited").exists()
 
 

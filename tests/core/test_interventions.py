@@ -13,7 +13,7 @@ from carry_core.fast.prefixes import SharedPrefix
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_paper.findings import heads
-from tests.conftest import drawn, tokens_of
+from tests.conftest import drawn, random_model, tokens_of
 
 
 def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | None = None) -> list:
@@ -156,6 +156,18 @@ def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_other
     tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)
     z = block.attention(model.embed(tokens) * 128**0.5, lambda name, x: x)
     torch.testing.assert_close(FirstLayer(model).z(tokens, slice(None)), z, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_tables_where_all_scores_of_a_sum_are_far_below_the_largest(causal):
+    config = ModelConfig(width=2, d_model=16, d_ff=8, causal=causal)
+    model, tokens = random_model(config, noise=0.1).double(), tokens_of(config, count=40)
+    model.blocks[0].q.weight *= 1e4
+    name = "blocks.0.attn.pattern"
+    pattern = model.run_with_cache(tokens)[1][name]
+    assert (pattern == 1).any()  # some heads attend to one key alone
+    by_table = FirstLayer(model).pattern(tokens, slice(None)).transpose(1, 2)
+    torch.testing.assert_close(by_table, pattern, rtol=0, atol=1e-6)
 
 
 def test_as_data():

@@ -803,7 +803,7 @@ from carry_core import ModelConfig, Patch, Transformer, encode, measure, runs
 
 _, model = next(runs.load("n2_s0.3_w0.2", "ours").models())
 measure.class_accuracies(model, [15], [71])
-assert "torch._dynamo" not in sys.modules, "a measurement imports the compiler: a second or more"
+assert "torch._dynamo" not in sys.modules, "a measurement imports the compiler, in a second"
 
 torch.manual_seed(0)
 model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12))
