@@ -42,11 +42,14 @@ class FirstLayer:
         qkv = block.qkv(every_token)  # (token, pos, head, d_head) each
         q, k, self.value = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in qkv)
 
-        self.score = q.double() @ k.double().mT / math.sqrt(config.d_head)
+        score = q.double() @ k.double().mT / math.sqrt(config.d_head)
         if config.causal:
             position_of_row = position.repeat_interleave(n_tokens)
             is_later = position_of_row > position_of_row[:, None]
-            self.score = self.score.masked_fill(is_later, -torch.inf)
+            score = score.masked_fill(is_later, -torch.inf)
+        # Where the model's own score would be infinite, this one is.
+        of_model = score.to(self.embedding.dtype)
+        self.score = score.where(of_model.isfinite(), of_model.double())
 
         o = block.o.weight.view(-1, config.heads, config.d_head)  # (d_model, head, d_head)
         self.written = self.value @ o.permute(1, 2, 0)
@@ -64,7 +67,7 @@ class FirstLayer:
         query_row = row[:, query][:, :, None, None] + self.first_row_of_head
         entry = query_row * self.score.shape[-1] + row[:, None, None]
         score = self.score.view(-1).index_select(0, entry.view(-1)).view(entry.shape)
-        return score.softmax(-1).to(self.embedding.dtype)
+        return score.to(self.embedding.dtype).softmax(-1)
 
     def z(
         self, tokens: Int[Tensor, "batch pos"], query: Positions

@@ -166,15 +166,14 @@ from ipykernel.kernelapp import IPKernelApp
 
 IPKernelApp.instance().iopub_thread.thread.join = lambda *_, **__: pathlib.Path("waited").touch()
 atexit.register(pathlib.Path("registered").touch)
-written = open("written", "w")
-written.write("not yet flushed")
+pathlib.written = open("written", "w")
+pathlib.written.write("not yet flushed")
 folder = tempfile.TemporaryDirectory(dir=".", prefix="temporary")
 """
 
 
 @pytest.mark.slow
-def test_a_kernel_ends_what_its_cells_began_and_does_not_wait_for_ipykernel(tmp_path):
-    """By itself, that is, and not because `jupyter_client` kills it."""
+def test_a_kernel_ends_by_itself_and_loses_nothing_that_its_cells_began(tmp_path):
     config = ROOT / "workflow" / "ipython_kernel_config.py"
     (tmp_path / "profile_default").mkdir()
     (tmp_path / "profile_default" / config.name).write_text(config.read_text())

@@ -166,6 +166,21 @@ def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-2 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
+def test_scores_too_large_for_float32_give_nan_as_in_the_model(shape, layer, monkeypatch):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
+    for part in (model.blocks[layer].q, model.blocks[layer].k):
+        part.weight *= 1e20
+    is_nan = model(tokens).isnan()
+    assert is_nan.any()
+    for is_compiled in (compiled.is_compiled, lambda model: False):
+        monkeypatch.setattr(compiled, "is_compiled", is_compiled)
+        (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
+        assert torch.equal(logits.isnan(), is_nan)
+
+
 @pytest.mark.parametrize("shape", ["two layers", "long decoder"])
 def test_no_bit_depends_on_the_number_of_threads(shape):
     config = SHAPES[shape]

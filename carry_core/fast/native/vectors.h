@@ -50,9 +50,10 @@ INLINE uint32_t positive(Vec x) {
 }
 #endif
 
-// exp(x) = 2^n 2^f with |f| <= 1/2, by the series of 2^f.
+// exp(x) = 2^n 2^f with |f| <= 1/2, by the series of 2^f. If x is NaN, `max` returns its second
+// argument, and so NaN.
 INLINE Vec exponential(Vec x) {
-  x = max(x * 1.44269504f, Vec{} - 120.f);
+  x = max(Vec{} - 120.f, x * 1.44269504f);
   Vec n = nearest_whole(x);
   Vec f = x - n;
   Vec y = f * 1.5403530e-4f + 1.3333558e-3f;
