@@ -26,14 +26,15 @@ PAGES = (
 
 # The pages that take longest start first, in this order, so that no core waits for one at the end.
 LONGEST = (
-    "trained_groups",
     "fig20_length_generalisation",
     "tab04_dissection",
     "tab03_three_layers",
-    "tab01_decision_head_and_final_mlp",
     "fig25_finetuned",
-    "tab05_decoder",
+    "fig24_primed_journey",
+    "two_ways_to_break_a_head",
     "fig14_carry_axis",
+    "tab05_decoder",
+    "tab01_decision_head_and_final_mlp",
 )
 
 
