@@ -39,8 +39,8 @@ setup: $(READY) ## make .venv and install everything into it (the other targets 
 # know pip's settings: where it reaches no index, pip installs the lock. PyTorch is always pip's, whose settings may name another build
 # of it. The lock has all packages, as the check verifies. Python compiles a module when it is first imported.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
-UV = $(PY) -m uv pip
-THE_LOCK = --quiet --no-deps --requirement requirements.lock
+UV = $(PY) -m uv --quiet pip
+THE_LOCK = --no-deps --requirement requirements.lock
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
@@ -50,8 +50,8 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	  { $(UV) install --python $(PY) $(THE_LOCK) || $(PIP_INSTALL) $(THE_LOCK); } && \
 	  $(PIP_INSTALL) $(TORCH); } 2> .venv/pip.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network once: .venv/pip.log has pip's words" >&2; exit 2; }
-	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
-	@$(PY) -m pip check
+	@$(UV) install --no-cache --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(UV) check --no-cache --python $(PY)
 	@mkdir -p .venv/ipython/profile_default
 	@cp workflow/ipython_kernel_config.py .venv/ipython/profile_default/
 	@$(PY) -c 'import matplotlib.font_manager' # builds its cache now, not in the middle of a notebook
@@ -188,7 +188,7 @@ cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
 
 # Three builds take too long for `make test`, so .ci/run has this beside other targets, too.
-site-test: $(READY) ## build a small site from scratch and from what changed, and compare
+site-test: $(READY) ## build a small site from scratch, from what changed and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
 AXE := .venv/node_modules/axe-core/axe.min.js
@@ -281,7 +281,7 @@ lens: _build/lens3/.ready _build/lens4/.ready ## the bridge, where TransformerLe
 	@CARRY_LENS=4 _build/lens4/bin/python -m pytest -q -m "lens and not lens3" $(LENS_TESTS)
 
 lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
-	@$(UV) compile --quiet --upgrade --universal --python-version 3.11 --no-emit-package torch \
+	@$(UV) compile --upgrade --universal --python-version 3.11 --no-emit-package torch \
 	  --custom-compile-command "make lock" requirements.in --output-file requirements.lock
 
 clean: ## remove what was built; keep .venv

@@ -1,8 +1,9 @@
 """Sphinx reads and writes pages on all cores, as with its option `-j auto`.
 
-Jupyter Book does not pass that option on. And Sphinx reads one page at a time as long as an
-extension does not say that it can be read beside others. All say so but `sphinx_multitoc_numbering`,
-which `sphinx_external_toc` brings along. It numbers sections once all pages have been read.
+Jupyter Book does not pass that option on. And Sphinx reads one page after another as long as one
+extension does not declare that others can be read beside it. The only one is
+`sphinx_multitoc_numbering`, which `sphinx_external_toc` brings along; it numbers sections once all
+pages have been read.
 """
 
 import os

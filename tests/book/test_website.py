@@ -137,6 +137,7 @@ FIGURE = """<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt" vie
 <text>{}</text></svg>"""
 TOC = {"format": "jb-book", "root": "book/index"}
 CHAPTERS = [{"file": "notebooks/fig01_sum"}, {"file": "notebooks/gallery"}]
+SIDE_BY_SIDE = 6  # Sphinx reads fewer pages than this one after another
 
 
 def glued(name: str, text: str) -> nbformat.NotebookNode:
@@ -163,10 +164,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-@pytest.mark.slow
-@pytest.mark.site
-def test_a_site_from_what_changed_is_the_site_from_all_sources(tmp_path, monkeypatch):
-    """With the book's extensions; other pages show the title and the number that changed."""
+@pytest.fixture
+def small_book(tmp_path, monkeypatch) -> Path:
+    """The folder of a book of three pages, with the book's extensions."""
     for name in ("_ext", "_static"):
         shutil.copytree(inputs.ROOT / "book" / name, tmp_path / "book" / name)
     shutil.copy(inputs.ROOT / "book" / "references.bib", tmp_path / "book")
@@ -183,19 +183,44 @@ def test_a_site_from_what_changed_is_the_site_from_all_sources(tmp_path, monkeyp
     monkeypatch.chdir(build)
     outcome = glued("fig01_outcome", "It adds")
     write_page("gallery", "# Gallery\n\n```{gallery}\n```", outcome)
-    options = [*OPTIONS, "--keep-going"]
-
     write_figure_page("a sum", "0.25")
-    assert website.build(options, tmp_path) == 0
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.site
+def test_a_site_from_what_changed_is_the_site_from_all_sources(small_book):
+    """Other pages show the title and the number that changed."""
+    options = [*OPTIONS, "--keep-going"]
+    assert website.build(options, small_book) == 0
     before = contents(website.HTML)
     write_figure_page("another sum", "0.75")
-    assert website.changed_notebooks(website.sources(options, tmp_path)) == ["fig01_sum"]
-    assert website.build(options, tmp_path) == 0
+    assert website.changed_notebooks(website.sources(options, small_book)) == ["fig01_sum"]
+    assert website.build(options, small_book) == 0
     from_what_changed = contents(website.HTML)
     website.RECORD.unlink()
-    assert website.build(options, tmp_path) == 0
+    assert website.build(options, small_book) == 0
     assert contents(website.HTML) == from_what_changed
     for page in ("book/index.html", "notebooks/gallery.html", "notebooks/fig01_sum.html"):
         assert before[page] != from_what_changed[page]
     assert b"0.75" in from_what_changed["book/index.html"]
     assert b"another sum" in from_what_changed["notebooks/gallery.html"]
+
+
+@pytest.mark.slow
+@pytest.mark.site
+def test_a_site_from_all_cores_is_the_site_from_one(small_book, monkeypatch):
+    """Every extension declares that it allows this, or else Sphinx warns."""
+    chapters = [*CHAPTERS]
+    for number in range(SIDE_BY_SIDE):
+        write_page(f"page{number}", f"# Page {number}\n\n{{glue:text}}`n`", glued("n", "1"))
+        chapters.append({"file": f"notebooks/page{number}"})
+    (small_book / "_toc.yml").write_text(yaml.dump({**TOC, "chapters": chapters}))
+    options = [*OPTIONS, "--keep-going"]
+    assert website.build(options, small_book) == 0
+    from_all_cores = contents(website.HTML)
+    config = yaml.safe_load((small_book / "_config.yml").read_text())
+    config["sphinx"]["config"]["extensions"].remove("all_cores")
+    (small_book / "_config.yml").write_text(yaml.dump(config))
+    assert website.build(options, small_book) == 0
+    assert contents(website.HTML) == from_all_cores

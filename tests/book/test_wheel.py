@@ -229,6 +229,30 @@ def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, py
     assert not (unready / ".venv" / ".ready").exists()
 
 
+# A Python that notes what it is asked to do, and whose uv reaches no index.
+FAKE_PYTHON = """#!/bin/sh
+echo "$*" >> calls
+case "$*" in
+  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  "-m uv --quiet pip install"*"--requirement requirements.lock") echo "no index" >&2; exit 2 ;;
+esac
+"""
+
+
+def test_where_uv_reaches_no_index_pip_installs_the_lock(unready):
+    fake = unready / "python"
+    fake.write_text(FAKE_PYTHON)
+    fake.chmod(0o755)
+    command = ["make", "--silent", "setup", f"PYTHON={fake}"]
+    done = subprocess.run(command, cwd=unready, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    calls = (unready / "calls").read_text().splitlines()
+    by_uv, by_pip = [call for call in calls if call.endswith("--requirement requirements.lock")]
+    assert by_uv.startswith("-m uv")
+    assert by_pip.startswith("-m pip install")
+    assert (unready / ".venv" / ".ready").exists()
+
+
 def test_nothing_is_written_into_an_installed_package(monkeypatch, tmp_path, refused):
     """`carry train` would fill the package's folder with checkpoints."""
     monkeypatch.delenv("CARRY_DATA")
