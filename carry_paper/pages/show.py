@@ -56,7 +56,6 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
             alt = alt_with_parameters(alt, injected())
         data: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
-            item.set_layout_engine("none")  # it stays as it was laid out for the PNG
             data["image/svg+xml"] = svg(item, alt)
         metadata |= {kind: {"alt": alt} for kind in data if "image" in kind}
     elif isinstance(item, pd.DataFrame | Styler):
