@@ -35,9 +35,10 @@ help: ## print this list
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
-# The stamp is written last, so a set-up that was interrupted is done again. uv installs the lock ten times faster than pip, but does not
-# know pip's settings: where it reaches no index, pip installs the lock. PyTorch is always pip's, whose settings may name another build
-# of it. The lock has all packages, as the check verifies. Python compiles a module when it is first imported.
+# The stamp is written last, so an interrupted set-up is done again. uv is much faster than pip, but does not read pip's settings (its own
+# are UV_DEFAULT_INDEX and uv.toml): where it fails, pip installs the lock. pip always installs PyTorch, since its settings may name an
+# index with another build. The lock is complete but for what PyTorch brings, hence --no-deps; the check at the end would notice a gap.
+# The last two steps must also work where uv cannot write its cache. Modules are compiled at their first import.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 UV = $(PY) -m uv --quiet pip
 THE_LOCK = --no-deps --requirement requirements.lock
@@ -48,8 +49,8 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -m venv .venv
 	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && \
 	  { $(UV) install --python $(PY) $(THE_LOCK) || $(PIP_INSTALL) $(THE_LOCK); } && \
-	  $(PIP_INSTALL) $(TORCH); } 2> .venv/pip.log || { \
-	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network once: .venv/pip.log has pip's words" >&2; exit 2; }
+	  $(PIP_INSTALL) --constraint requirements.lock $(TORCH); } 2> .venv/install.log || { \
+	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network, once: .venv/install.log says what uv and pip reported" >&2; exit 2; }
 	@$(UV) install --no-cache --python $(PY) --no-deps --no-build-isolation --editable .
 	@$(UV) check --no-cache --python $(PY)
 	@mkdir -p .venv/ipython/profile_default
@@ -187,8 +188,8 @@ shapes: $(READY) ## pytest without the slow tests; shapes in signatures are chec
 cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
 
-# Three builds take too long for `make test`, so .ci/run has this beside other targets, too.
-site-test: $(READY) ## build a small site from scratch, from what changed and on one core, and compare
+# These builds take too long for `make test`, so .ci/run has this beside other targets, too.
+site-test: $(READY) ## build a small site from scratch, from what changed, and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
 AXE := .venv/node_modules/axe-core/axe.min.js

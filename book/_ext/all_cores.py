@@ -1,26 +1,21 @@
-"""Sphinx reads and writes pages on all cores, as with its option `-j auto`.
+"""Sphinx reads and writes pages in parallel, on all cores.
 
-Jupyter Book does not pass that option on. And Sphinx reads one page after another as long as one
-extension does not declare that others can be read beside it. The only one is
-`sphinx_multitoc_numbering`, which `sphinx_external_toc` brings along; it numbers sections once all
-pages have been read.
+`jupyter-book build` has no such option. Sphinx also reads pages one at a time if any extension does
+not say that it is safe to read them in parallel. Here only `sphinx_multitoc_numbering`, which
+`sphinx_external_toc` loads, does not say so. It is safe: it numbers sections after all pages have
+been read.
 """
 
 import os
 
 from sphinx.application import Sphinx
-from sphinx.config import Config
 
-UNDECLARED = "sphinx_multitoc_numbering"
-
-
-def declare(app: Sphinx, config: Config) -> None:
-    """Declare that pages can be read side by side with this extension."""
-    app.extensions[UNDECLARED].parallel_read_safe = True
+MULTITOC = "sphinx_multitoc_numbering"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.parallel = os.cpu_count() or 1
-    app.connect("config-inited", declare)
+    app.setup_extension(MULTITOC)
+    app.extensions[MULTITOC].parallel_read_safe = True
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,7 @@
 """The files that name packages and versions agree with each other, and name no host."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -123,3 +124,68 @@ def test_a_missing_extra_is_one_line():
     remedy = "pip install 'carry-core[paper]'."
     message = f"`carry` needs the package click, which is not installed: {remedy}\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
+
+
+@pytest.fixture
+def unready(tmp_path) -> Path:
+    """A checkout that has not been set up, as far as `make setup` looks at one."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml", "workflow/profiles"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "workflow" / "ipython_kernel_config.py").touch()
+    return tmp_path
+
+
+def set_up(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `make setup` with another Python, and nothing from the environment but `PATH`."""
+    return subprocess.run(
+        ["make", "--silent", "setup", f"PYTHON={python}"],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "line"),
+    [
+        ("false", "false is not Python 3.11 or newer, which the book needs: install one"),
+        (sys.executable, "could not be installed, which needs a network, once"),
+    ],
+)
+def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, python, line):
+    stopped = set_up(unready, python, PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1")
+    assert stopped.returncode == 2
+    printed, by_make = stopped.stderr.splitlines()
+    assert line in printed
+    assert by_make.startswith("make: ***")
+    assert not (unready / ".venv" / ".ready").exists()
+
+
+# A Python that records its arguments, and whose uv cannot install the lock.
+FAKE_PYTHON = """#!/bin/sh
+echo "$*" >> calls
+case "$*" in
+  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  "-m uv"*"--requirement requirements.lock") echo "no index" >&2; exit 2 ;;
+esac
+"""
+
+
+def test_where_uv_cannot_install_the_lock_pip_does(unready):
+    fake = unready / "python"
+    fake.write_text(FAKE_PYTHON)
+    fake.chmod(0o755)
+    done = set_up(unready, str(fake))
+    assert (done.returncode, done.stderr) == (0, "")
+    calls = (unready / "calls").read_text().splitlines()
+    installed = [call for call in calls if " install " in call]
+    by_uv, by_pip = [call for call in installed if call.endswith("--requirement requirements.lock")]
+    assert by_uv.startswith("-m uv")
+    assert by_pip.startswith("-m pip")
+    (torch,) = [call for call in installed if " torch==" in call]
+    assert installed.index(torch) == installed.index(by_pip) + 1
+    assert "--constraint requirements.lock" in torch
+    assert (unready / ".venv" / ".ready").exists()

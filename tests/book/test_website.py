@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import inputs
@@ -137,7 +139,7 @@ FIGURE = """<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt" vie
 <text>{}</text></svg>"""
 TOC = {"format": "jb-book", "root": "book/index"}
 CHAPTERS = [{"file": "notebooks/fig01_sum"}, {"file": "notebooks/gallery"}]
-SIDE_BY_SIDE = 6  # Sphinx reads fewer pages than this one after another
+MIN_PARALLEL = 6  # Sphinx reads in parallel from this many pages on
 
 
 def glued(name: str, text: str) -> nbformat.NotebookNode:
@@ -166,7 +168,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_book(tmp_path, monkeypatch) -> Path:
-    """The folder of a book of three pages, with the book's extensions."""
+    """A book of three pages with the book's extensions; the working folder is its _build."""
     for name in ("_ext", "_static"):
         shutil.copytree(inputs.ROOT / "book" / name, tmp_path / "book" / name)
     shutil.copy(inputs.ROOT / "book" / "references.bib", tmp_path / "book")
@@ -209,11 +211,11 @@ def test_a_site_from_what_changed_is_the_site_from_all_sources(small_book):
 
 @pytest.mark.slow
 @pytest.mark.site
-def test_a_site_from_all_cores_is_the_site_from_one(small_book, monkeypatch):
-    """Every extension declares that it allows this, or else Sphinx warns."""
+def test_a_site_built_on_all_cores_equals_one_built_on_one_core(small_book):
     chapters = [*CHAPTERS]
-    for number in range(SIDE_BY_SIDE):
-        write_page(f"page{number}", f"# Page {number}\n\n{{glue:text}}`n`", glued("n", "1"))
+    for number in range(MIN_PARALLEL):
+        words = f"# Page {number}\n\n{{glue:text}}`number`"
+        write_page(f"page{number}", words, glued("number", str(number)))
         chapters.append({"file": f"notebooks/page{number}"})
     (small_book / "_toc.yml").write_text(yaml.dump({**TOC, "chapters": chapters}))
     options = [*OPTIONS, "--keep-going"]
@@ -224,3 +226,24 @@ def test_a_site_from_all_cores_is_the_site_from_one(small_book, monkeypatch):
     (small_book / "_config.yml").write_text(yaml.dump(config))
     assert website.build(options, small_book) == 0
     assert contents(website.HTML) == from_all_cores
+
+
+ALL_CORES = """
+import os
+from sphinx.application import Sphinx
+os.cpu_count = lambda: 3
+settings = {"extensions": ["myst_parser", "sphinx_external_toc", "all_cores"]}
+app = Sphinx(".", None, "html", "doctrees", "html", confoverrides=settings, status=None)
+print(app.parallel, app.is_parallel_allowed("read"), app.is_parallel_allowed("write"))
+"""
+
+
+def test_sphinx_reads_and_writes_on_all_cores(tmp_path):
+    (tmp_path / "_toc.yml").write_text(yaml.dump({"root": "index"}))
+    (tmp_path / "index.md").write_text("# A book")
+    environment = {**os.environ, "PYTHONPATH": str(inputs.ROOT / "book" / "_ext")}
+    command = [sys.executable, "-c", ALL_CORES]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("3 True True\n", "")

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -193,64 +192,6 @@ def test_a_missing_extra_is_one_line(python, printed):
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
     assert "pip install 'carry-core[paper]'" in ran.stderr
     assert "pip install 'carry-core[lens]'" in printed["no extra"]
-
-
-@pytest.fixture
-def unready(tmp_path) -> Path:
-    """A checkout that has not been set up, as far as `make setup` looks at one."""
-    for name in ("Makefile", "requirements.lock", "pyproject.toml", "workflow/profiles"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "workflow" / "ipython_kernel_config.py").touch()
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("python", "line"),
-    [
-        ("false", "false is not Python 3.11 or newer, which the book needs: install one"),
-        (sys.executable, "could not be installed, which needs a network once"),
-    ],
-)
-def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, python, line):
-    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
-    stopped = subprocess.run(
-        ["make", "--silent", "setup", f"PYTHON={python}"],
-        cwd=unready,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert stopped.returncode == 2
-    printed, by_make = stopped.stderr.splitlines()
-    assert line in printed
-    assert by_make.startswith("make: ***")
-    assert not (unready / ".venv" / ".ready").exists()
-
-
-# A Python that notes what it is asked to do, and whose uv reaches no index.
-FAKE_PYTHON = """#!/bin/sh
-echo "$*" >> calls
-case "$*" in
-  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
-  "-m uv --quiet pip install"*"--requirement requirements.lock") echo "no index" >&2; exit 2 ;;
-esac
-"""
-
-
-def test_where_uv_reaches_no_index_pip_installs_the_lock(unready):
-    fake = unready / "python"
-    fake.write_text(FAKE_PYTHON)
-    fake.chmod(0o755)
-    command = ["make", "--silent", "setup", f"PYTHON={fake}"]
-    done = subprocess.run(command, cwd=unready, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    calls = (unready / "calls").read_text().splitlines()
-    by_uv, by_pip = [call for call in calls if call.endswith("--requirement requirements.lock")]
-    assert by_uv.startswith("-m uv")
-    assert by_pip.startswith("-m pip install")
-    assert (unready / ".venv" / ".ready").exists()
 
 
 def test_nothing_is_written_into_an_installed_package(monkeypatch, tmp_path, refused):
