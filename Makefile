@@ -15,7 +15,7 @@ export PYTHONNOUSERSITE := 1
 export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE
+unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE PIP_TARGET PIP_USER
 # A hundred short processes would compile both packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
 # Several processes run side by side, one on each core.
@@ -35,10 +35,10 @@ help: ## print this list
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
-# The stamp is written last, so an interrupted set-up is done again. uv is much faster than pip, but does not read pip's settings (its own
-# are UV_DEFAULT_INDEX and uv.toml): where it fails, pip installs the lock. pip always installs PyTorch, since its settings may name an
-# index with another build. The lock is complete but for what PyTorch brings, hence --no-deps; the check at the end would notice a gap.
-# The last two steps must also work where uv cannot write its cache. Modules are compiled at their first import.
+# The stamp is written last, so an interrupted set-up is done again, with --reinstall: of a package that uv was installing, files may be
+# missing. uv is much faster than pip, but does not read pip's settings (its own are UV_DEFAULT_INDEX and uv.toml): where it fails, pip
+# installs the lock. pip always installs PyTorch, since its settings may name an index with another build. The lock is complete but for
+# what PyTorch brings, hence --no-deps; `pip check` would notice a gap. Modules are compiled at their first import.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 UV = $(PY) -m uv --quiet pip
 THE_LOCK = --no-deps --requirement requirements.lock
@@ -47,12 +47,13 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up .venv: a minute or two, once."
 	@$(PYTHON) -m venv .venv
-	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && \
-	  { $(UV) install --python $(PY) $(THE_LOCK) || $(PIP_INSTALL) $(THE_LOCK); } && \
-	  $(PIP_INSTALL) --constraint requirements.lock $(TORCH); } 2> .venv/install.log || { \
-	  echo "$(TORCH) or a package of requirements.lock could not be installed, which needs a network, once: .venv/install.log says what uv and pip reported" >&2; exit 2; }
-	@$(UV) install --no-cache --python $(PY) --no-deps --no-build-isolation --editable .
-	@$(UV) check --no-cache --python $(PY)
+	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && { \
+	  $(UV) install --python $(PY) --reinstall $(THE_LOCK) || { \
+	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
+	  $(PIP_INSTALL) $(TORCH); } 2> .venv/install.log || { \
+	  echo "$(TORCH) or a package of requirements.lock could not be installed: .venv/install.log says why (it needs a network, once)" >&2; exit 2; }
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@$(PY) -m pip check
 	@mkdir -p .venv/ipython/profile_default
 	@cp workflow/ipython_kernel_config.py .venv/ipython/profile_default/
 	@$(PY) -c 'import matplotlib.font_manager' # builds its cache now, not in the middle of a notebook
