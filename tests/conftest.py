@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ import torch
 from filelock import FileLock
 
 from carry_core import measure, sums
+from carry_core.fast import processor
 from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation, Sums
@@ -221,6 +222,17 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CARRY_DATA", str(folder))
     monkeypatch.delenv("CARRY_AUTHOR", raising=False)
     return folder
+
+
+@pytest.fixture
+def processor_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[str]], None]:
+    """Replace this machine's processor by one that has these instructions and no others."""
+
+    def replace(instructions: Iterable[str]) -> None:
+        pretended = processor.Processor(instructions=frozenset(instructions))
+        monkeypatch.setattr(processor, "this", lambda: pretended)
+
+    return replace
 
 
 @pytest.fixture

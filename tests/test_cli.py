@@ -14,7 +14,7 @@ from carry_core.files import write_json
 from carry_paper import cli
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger import compute
-from carry_paper.training import bench, fused
+from carry_paper.training import bench
 
 
 @pytest.mark.slow
@@ -205,10 +205,10 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     [("fma avx2", "bf16", True), ("fma avx2", "auto", False), ("", "bf16", False)],
 )
 def test_a_precision_that_the_processor_has_to_emulate_is_said(
-    carry, monkeypatch, flags, precision, warned
+    carry, processor_with, flags, precision, warned
 ):
     """Once a training starts, and only where Linux names the processor's instructions."""
-    monkeypatch.setattr(fused, "cpu_info", lambda entry: flags if entry == "flags" else "")
+    processor_with(flags.split())
     command = ("train", "digits2_n1_s0.4_w1.0", "--runs", "0", "--epochs", "1", "--dry-run")
     code, out, err = carry(*command, "--precision", precision)
     assert (code, err.count("\n")) == (0, warned)

@@ -7,37 +7,68 @@ options and the kind of processor.
 import ctypes
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
 from carry_core.errors import BadInput
+from carry_core.fast import processor
+from carry_core.fast.processor import Processor
 from carry_core.files import replacing
 
 FOLDER = Path(__file__).with_name("native")  # headers for all of it, and `forward.cpp`
 FLAGS = ["-std=c++17", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread"]
+# These decide which compiler is taken, and where libraries are kept.
+ENVIRONMENT = ("CXX", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
 class CannotBuild(Exception):
     """The reason why there is no library here, as a part of a sentence."""
 
 
-def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> ctypes.CDLL:
     """Return the library that a C++ source makes, from the cache if it was built before.
 
     Args:
         source: The file; all headers beside it and in `FOLDER` are its own, too.
         flags: The compiler's options besides `FLAGS`.
+        needed: The processor's instructions that it uses, by Linux's names.
 
     Raises:
         CannotBuild: It cannot be built or loaded here.
     """
+    here = processor.this()
+    if missing := needed - here.instructions:
+        raise CannotBuild(f"the processor lacks {', '.join(sorted(missing))}")
+    environment = tuple(map(os.environ.get, ENVIRONMENT))
+    built = _built(source, tuple(flags), here, environment)
+    if isinstance(built, str):
+        raise CannotBuild(built)
+    return built
+
+
+@cache
+def _built(
+    source: Path, flags: tuple[str, ...], here: Processor, environment: tuple[str | None, ...]
+) -> ctypes.CDLL | str:
+    """Return the library, loaded; or the reason why there is none, so that it is tried once.
+
+    The values of `ENVIRONMENT` are read below; as an argument they belong to the cache's key.
+    """
+    try:
+        return _build(source, flags, here)
+    except CannotBuild as error:
+        return str(error)
+
+
+def _build(source: Path, flags: tuple[str, ...], here: Processor) -> ctypes.CDLL:
     compiler = _compiler()
     texts = [path.read_text() for path in (source, *_headers(source))]
-    key = "\n".join([*texts, *compiler, *FLAGS, *flags, cpu_info("flags")])
+    key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(here.instructions)])
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     path = _cache_folder() / name
     try:
@@ -74,12 +105,3 @@ def _compiler() -> list[str]:
     if not words or shutil.which(words[0]) is None:
         raise CannotBuild(f"there is no compiler {words[0] if words else command!r}")
     return words
-
-
-def cpu_info(entry: str) -> str:
-    """Return an entry of Linux's `/proc/cpuinfo`, such as `flags`; "" on other systems."""
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
-        return ""
-    match = re.search(rf"^{entry}\s*: (.+)", info.read_text(), re.MULTILINE)
-    return match[1] if match else ""

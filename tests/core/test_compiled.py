@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from carry_core import measure
-from carry_core.fast import compiled, last_layer, native, prefixes
+from carry_core.fast import compiled, last_layer, prefixes
 from carry_core.fast.blocks import PlainBlock, Zeroed
 from carry_core.fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
 from carry_core.fast.first_layer import FirstLayer
@@ -212,14 +212,12 @@ def test_what_there_is_no_room_for_is_computed_by_pytorch():
 
 
 @pytest.mark.parametrize("lacks", ["compiler", "avx2"])
-def test_without_a_compiler_or_avx2_pytorch_computes(lacks, monkeypatch, tmp_path):
-    monkeypatch.setattr(compiled, "library", compiled.library.__wrapped__)
+def test_without_a_compiler_or_avx2_pytorch_computes(lacks, monkeypatch, processor_with, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if lacks == "compiler":
         monkeypatch.setenv("CXX", "no-such-compiler")
     else:
-        flags = " ".join(compiled.INSTRUCTIONS - {"avx2"})
-        monkeypatch.setattr(native, "cpu_info", lambda entry: flags)
+        processor_with(compiled.INSTRUCTIONS - {"avx2"})
     config = SHAPES["two layers"]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
     assert compiled.library() is None
