@@ -18,15 +18,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE PIP_TARGET PIP_USER
 # A hundred short processes would compile both packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
-# Several processes run side by side, one on each core.
-export OMP_NUM_THREADS := 1
+# Several processes run side by side, one on each core; a number that the user has set stays.
+export OMP_NUM_THREADS ?= 1
 
 ifeq ($(wildcard workflow/profiles/$(firstword $(PROFILE))/.),)
 $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profiles/*)))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -184,6 +184,12 @@ unit: $(READY) ## pytest, with the slow tests
 # Slow tests are left out: checking takes half as long again as what is checked.
 shapes: $(READY) ## pytest without the slow tests; shapes in signatures are checked while they run
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow" --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+
+machine-test: $(READY) ## the tests whose outcome may depend on the machine, which have the marker `machine`
+	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
+
+machines: $(READY) ## the tests as on other machines: MACHINES="no-chromium turkish" some of them, MACHINES=commit one; all of them take two hours
+	@$(PY) workflow/machines.py $(MACHINES)
 
 # Jobs wait for each other most of the time, so .ci/run has it beside other targets.
 cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
