@@ -26,7 +26,7 @@ $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profile
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit shapes machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -171,9 +171,15 @@ lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; de
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(PY) -m deptry --no-ansi .
-	@if command -v tsc >/dev/null; then tsc --project playground; \
-	elif command -v node >/dev/null; then for script in playground/*.js; do node --check $$script || exit; done; \
-	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
+	@$(MAKE) --no-print-directory scripts
+
+# The TypeScript is the one that is named below, or none: another one finds other faults.
+scripts: $(READY)
+	@if ! node --version >/dev/null 2>&1; then echo "Node does not run here: the playground's scripts are not checked."; exit; fi; \
+	[ -e $(NPM_READY) ] || $(MAKE) --silent $(NPM_READY) >/dev/null 2>&1; \
+	if node $(TSC) --version >/dev/null 2>&1; then node $(TSC) --project playground; else \
+	  echo "npm cannot install TypeScript here: the types of the playground's scripts are not checked."; \
+	  for script in playground/*.js; do node --check $$script || exit; done; fi
 
 types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
@@ -199,11 +205,16 @@ cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster
 site-test: $(READY) ## build a small site from scratch, from what changed, and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
-AXE := .venv/node_modules/axe-core/axe.min.js
-$(AXE): | $(READY)
-	@npm install --silent --no-audit --no-fund --no-save --prefix .venv axe-core@4.14.1
+# npm removes what it is not told to install, so both packages come together, once for these versions.
+AXE_CORE := axe-core@4.14.1
+TYPESCRIPT := typescript@5.9.3
+NPM_READY := .venv/node_modules/.$(AXE_CORE)+$(TYPESCRIPT)
+TSC := .venv/node_modules/typescript/bin/tsc
+$(NPM_READY): | $(READY)
+	@npm install --silent --no-audit --no-fund --no-save --fetch-retries 0 --prefix .venv $(AXE_CORE) $(TYPESCRIPT)
+	@[ -e $(TSC) ] && touch $@
 
-axe: $(AXE) ## what WCAG 2.1 forbids at level A or AA, on every built page, light and dark; `make test` looks at a few
+axe: $(NPM_READY) ## what WCAG 2.1 forbids at level A or AA, on every built page, light and dark; `make test` looks at a few
 	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py
 
 net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare

@@ -1,13 +1,10 @@
 import os
 import pickle
 import re
-import shutil
 import sys
-import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,13 +16,12 @@ from filelock import FileLock
 
 from carry_core import measure, sums
 from carry_core.fast import processor
-from carry_core.files import ROOT
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation, Sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author, cli
 from carry_paper.findings import survey
-from tests.helpers.chromium import Chromium
+from tests.helpers import chromium, needs
 
 torch.set_num_threads(1)
 
@@ -46,40 +42,33 @@ SLOW_FIXTURES = {"released", "browser"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with a slow fixture is slow."""
+    """A test with a slow fixture is slow, and needs what its fixtures need."""
     for item in items:
-        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        fixtures = getattr(item, "fixturenames", ())
+        if not SLOW_FIXTURES.isdisjoint(fixtures):
             item.add_marker(pytest.mark.slow)
+        for name in needs.FIXTURES.keys() & fixtures:
+            item.add_marker(pytest.mark.needs(needs.FIXTURES[name]))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """No test is skipped once `make lens` has installed all that its tests need."""
-    report = yield
-    if report.skipped and "CARRY_LENS" in os.environ:
-        report.outcome = "failed"
-    return report
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test before its fixtures if the machine lacks what it needs."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            needs.require(name)
 
 
 @pytest.fixture(scope="session")
 def lens() -> Any:
     """TransformerLens."""
-    if find_spec("transformer_lens") is None:
-        pytest.skip("TransformerLens is not here")
-    with warnings.catch_warnings():  # its requirements' own
-        warnings.simplefilter("ignore")
-        return import_module("transformer_lens")
+    return import_module("transformer_lens")
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder beside the repository: the paper, parts of the author's release, golden values."""
-    folder = ROOT.parent / "shared"
-    if not folder.is_dir():
-        if os.environ.get("CI"):
-            pytest.fail(f"{folder} is missing, and CI never skips the tests that need it")
-        pytest.skip(f"{folder} is not here: the author's release carries no licence to ship it")
-    return folder
+    return needs.SHARED
 
 
 def quick_first(names: Iterable[str]) -> list[Any]:
@@ -242,7 +231,7 @@ def no_cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     Snakemake asks `scontrol` whenever it starts.
     """
     folder = tmp_path_factory.mktemp("no_cluster")
-    for name in filter(shutil.which, ("sinfo", "scontrol")):
+    for name in filter(needs.in_path, ("sinfo", "scontrol")):
         (folder / name).write_text("#!/bin/sh\nexit 1\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
@@ -250,7 +239,7 @@ def no_cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory):
-    browser = Chromium(tmp_path_factory.mktemp("profile"))
+    browser = chromium.Chromium(tmp_path_factory.mktemp("profile"), chromium.find())
     yield browser
     browser.close()
 

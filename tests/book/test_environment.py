@@ -87,14 +87,11 @@ def test_no_host_and_no_path_of_one_machine():
         assert re.findall(local, named) == [], name
 
 
+@pytest.mark.needs("a checkout that git reads")
 def test_the_tracked_tree_stays_small():
     """A clone stays small: CONTRIBUTING names this limit."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout")
     command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:  # such as a checkout that belongs to another user
-        pytest.skip(f"git does not read this checkout: {listed.stderr.splitlines()[0]}")
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
     sizes = {name: (ROOT / name).stat().st_size for name in names}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
@@ -192,3 +189,46 @@ def test_where_uv_cannot_install_the_lock_pip_does(unready):
     assert re.fullmatch(r"-m pip install .* torch==[\d.]+", torch)
     assert "now pip does, which takes longer" in done.stdout
     assert (unready / ".venv" / ".ready").exists()
+
+
+# A Node and an npm that record how they are called.
+FAKE_NODE = """#!/bin/sh
+echo "$*" >> calls
+case "$1" in *tsc) [ -e "$1" ] && [ "$2" = --version ] || exit 3 ;; esac
+"""
+FAKE_NPM = """#!/bin/sh
+mkdir -p .venv/node_modules/typescript/bin && touch .venv/node_modules/typescript/bin/tsc
+"""
+FAILS = "#!/bin/sh\nexit 1\n"
+
+
+@pytest.mark.parametrize(
+    ("node", "npm", "code", "printed", "last_call"),
+    [
+        (FAILS, FAKE_NPM, 0, "Node does not run here", ""),
+        (FAKE_NODE, FAILS, 0, "npm cannot install TypeScript here", "--check playground/a.js"),
+        (FAKE_NODE, FAKE_NPM, 2, "", ".venv/node_modules/typescript/bin/tsc --project playground"),
+    ],
+)
+def test_types_of_scripts_are_checked_by_the_typescript_of_the_makefile_or_not_at_all(
+    unready, node, npm, code, printed, last_call
+):
+    """The TypeScript that is installed here finds a fault; another one in PATH is not asked."""
+    for program, script in (("node", node), ("npm", npm), ("tsc", FAILS)):
+        (unready / program).write_text(script)
+        (unready / program).chmod(0o755)
+    for name in ("playground/a.js", ".venv/.ready", "calls"):
+        (unready / name).parent.mkdir(exist_ok=True)
+        (unready / name).touch()
+    done = subprocess.run(
+        ["make", "--silent", "scripts"],
+        cwd=unready,
+        env={"PATH": f"{unready}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(printed)
+    assert done.stdout.count("\n") == bool(printed)
+    assert ["", *(unready / "calls").read_text().splitlines()][-1] == last_call

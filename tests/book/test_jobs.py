@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -188,18 +187,10 @@ def running() -> list[str]:
     ).split()
 
 
-@pytest.fixture
-def cluster() -> None:
-    """A cluster that answers."""
-    if shutil.which("sinfo") is None or subprocess.run(["sinfo"], check=False).returncode:
-        pytest.skip("no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start")
-
-
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(
-    cluster, tmp_path
-):
+@pytest.mark.needs("SLURM")
+def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(tmp_path):
     """Two runs, one of them killed, beside the same runs of one process; then a page of two groups.
 
     Most of the time goes by between Snakemake's questions to SLURM: each time that no job has

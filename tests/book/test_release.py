@@ -72,6 +72,7 @@ def site(monkeypatch, tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("sha256sum")
 @pytest.mark.usefixtures("site")
 def test_a_release_has_everything_with_its_checksum(monkeypatch, tmp_path):
     monkeypatch.setattr(groups, "GROUPS", {groups.MAIN: groups.GROUPS[groups.MAIN]})

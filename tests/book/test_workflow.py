@@ -112,6 +112,7 @@ def git(root: Path, *arguments: str) -> None:
     subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
 
 
+@pytest.mark.needs("git")
 def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(
     root, capsys
 ):
@@ -195,6 +196,7 @@ def test_a_kernel_ends_by_itself_and_loses_nothing_that_its_cells_began(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.needs("a .venv of make's")
 def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path, no_cluster):
     """The folder has links to this checkout and a `_build` of its own, locked as by a kill."""
     for path in ROOT.iterdir():
@@ -207,8 +209,6 @@ def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path, no_clu
         options = {"capture_output": True, "text": True, "check": False}
         return subprocess.run(command, env=environment, **options)
 
-    if make("--question", ".venv/.ready").returncode:
-        pytest.skip("make has not set up .venv here, or would do so again")
     locks = tmp_path / "_build" / ".snakemake" / "locks"
     locks.mkdir(parents=True)
     (locks / "0.output.lock").write_text("executed/claims\n")

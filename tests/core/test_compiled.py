@@ -34,10 +34,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _needs_a_compiler():
-    if compiled.library() is None:
-        pytest.skip("no compiler, or no AVX2")
+pytestmark = pytest.mark.needs("the forward pass in C++")
 
 
 def assert_close(actual, expected):

@@ -82,9 +82,8 @@ def test_only_zero_ablations_of_whole_parts_are_read_without_their_hook():
         assert zeroed_by_layer(other, config) is None, other
 
 
+@pytest.mark.needs("the forward pass in C++")
 def test_it_is_computed_in_cpp_where_there_is_a_compiler():
-    if compiled.library() is None:
-        pytest.skip("no compiler, or no AVX2")
     activations_of = reader(random_model(COMPILED["compiled"]), ["blocks.1.mlp.post"])
     assert all(isinstance(block, CompiledBlock) for block in activations_of.blocks)
 

@@ -128,7 +128,7 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, plain_survey):
     assert len({a.heads for a in plain_survey.ablated[1:]}) == len(kinds) - 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.needs("a CUDA device")
 def test_a_gpu_gives_the_same_survey(model_folder, plain_survey, tmp_path):
     on_gpu = survey.Surveyor(
         inspect_model(str(model_folder), BARE, device="cuda"), tmp_path / "gpu", **PLAN

@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from carry_core.model import ModelConfig, Transformer, no_hook
 from carry_paper.findings import adder, line_table
 from carry_paper.pages import playground
 from tests.book.test_notebooks import parameters
-from tests.helpers import chromium
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
@@ -32,13 +30,8 @@ TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]
 SOURCE = (274, 358)  # of the patches in `reference`
 
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None, reason="Node is not here to run the page's scripts"
-)
-needs_browser = pytest.mark.skipif(
-    chromium.PROGRAM is None or not SITE.exists(),
-    reason="the page needs Chromium and a site: run make book",
-)
+needs_node = pytest.mark.needs("Node")
+needs_site = pytest.mark.needs("the built site")
 
 
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
@@ -409,7 +402,7 @@ def type_into(browser, field, text):
     )
 
 
-@needs_browser
+@needs_site
 def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     show(browser)
     type_into(browser, "pg-a", "261")
@@ -434,7 +427,7 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     assert browser.run(f"{controls}.filter((x) => !({has_name})).map((x) => x.outerHTML)") == []
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("width", [400, 1400])
 def test_a_link_shows_what_it_says_at_each_width(browser, width):
     part = '{"kind":"Patch","heads":[[1,0]],"positions":[7],"source":[261,332]}'
@@ -451,7 +444,7 @@ PARTS_DONE = [
 ]
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("part", PARTS_DONE, ids=lambda part: type(part).__name__)
 def test_the_address_and_the_copied_python_are_the_same_intervention(browser, capsys, part):
     show(browser, f"#run={MAIN}/0&sum=345+278&do={part.to_json()}")
@@ -467,7 +460,7 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
     assert re.match(rf"345 \+ 278 = {digits}\D", browser.run(SPOKEN))
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize(
     ("field", "text", "message"),
     [
@@ -493,7 +486,7 @@ def test_a_bad_number_is_a_line_beside_it_and_greys_the_answer(browser, field, t
     assert browser.run(f"[{style}.opacity, {style}.fontWeight]") == ["1", "700"]
 
 
-@needs_browser
+@needs_site
 def test_another_control_puts_the_last_sum_back_in_place_of_a_bad_one(browser):
     show(browser)
     type_into(browser, "pg-a", "12x")
@@ -503,7 +496,7 @@ def test_another_control_puts_the_last_sum_back_in_place_of_a_bad_one(browser):
     assert browser.run("document.getElementById('pg-a').ariaInvalid") == "false"
 
 
-@needs_browser
+@needs_site
 def test_the_page_opens_on_a_sum_and_a_click_changes_a_digit(browser):
     """Nothing is off at first; each chip, by itself, makes a digit too large or too small."""
     show(browser)
@@ -525,7 +518,7 @@ def test_the_page_opens_on_a_sum_and_a_click_changes_a_digit(browser):
         browser.wait(f"{DIGITS} === '623'")
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("run", [f"{MAIN}/4", f"{ONE_LAYER}/0", "n3_s0.3_w0.2/0"])
 def test_the_panel_has_the_parts_of_the_run(browser, run):
     """Every part of each layer has its button once, and the decision head has its name."""
@@ -548,7 +541,7 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
         assert "has no line" in browser.run("document.getElementById('pg-line').textContent")
 
 
-@needs_browser
+@needs_site
 def test_ten_stops_of_the_tab_key_reach_all_that_matters(browser):
     show(browser)
     browser.run("document.getElementById('pg-run').focus()")
@@ -566,7 +559,7 @@ def test_ten_stops_of_the_tab_key_reach_all_that_matters(browser):
     ]
 
 
-@needs_browser
+@needs_site
 def test_a_finger_hits_every_control_on_a_phone(browser):
     """Each is 24 px wide and high, or more."""
     patch = '{"kind":"Patch","heads":[[1,0]],"source":[261,332]}'
@@ -580,7 +573,7 @@ def test_a_finger_hits_every_control_on_a_phone(browser):
     assert browser.run(sizes) == []
 
 
-@needs_browser
+@needs_site
 def test_arrow_keys_move_in_the_panel(browser):
     show(browser)
     browser.run(f"{PART.format('head 1:0')}.focus()")
@@ -597,7 +590,7 @@ def test_arrow_keys_move_in_the_panel(browser):
     assert browser.run(f"{stops}.map((x) => x.ariaLabel)") == [skip]
 
 
-@needs_browser
+@needs_site
 def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, capsys):
     """The digit changes at the mark, as PyTorch's does; the copied Python gives the same answer."""
     show(browser, f"#run={MAIN}/2&sum=352+271")
@@ -630,7 +623,7 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
     browser.wait("!location.hash.includes('line=')")
 
 
-@needs_browser
+@needs_site
 def test_the_most_active_neurons_are_the_models(browser):
     show(browser, f"#run={MAIN}/1&sum=352+271")
     model = runs.load(MAIN).model(1)
@@ -646,7 +639,7 @@ def test_the_most_active_neurons_are_the_models(browser):
     browser.wait(f"document.getElementById('pg-call').textContent === '{call}'")
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize(
     ("fragment", "field", "message"),
     [
@@ -667,7 +660,7 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, me
     assert browser.run(SPOKEN).startswith("352 + 271 = 623, correct.")
 
 
-@needs_browser
+@needs_site
 def test_the_frames_have_the_numbers_of_the_run(browser):
     model = runs.load(MAIN).model(2)
     part = Ablation(heads={(1, 0)})
@@ -701,7 +694,7 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
     )
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.open(TRAINING.as_uri() + f"#run={ONE_LAYER}/3&epoch=300", width)
@@ -719,7 +712,7 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.wait("/not a run.*not an epoch/.test(document.getElementById('pg-line').textContent)")
 
 
-@needs_browser
+@needs_site
 def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
     browser.open(
         (TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120"

@@ -113,9 +113,6 @@ def test_in_half_precision_norms_and_scores_are_taken_in_single(config, model, m
 # ---------------------------------------------------------------- a CPU's own layers
 
 
-needs_one_dnn = pytest.mark.skipif(not layers.ONE_DNN, reason="this PyTorch has no oneDNN")
-
-
 def with_gradients(function, *inputs):
     """The result and the gradients of a random linear functional of it."""
     inputs = [x.detach().clone().requires_grad_() for x in inputs]
@@ -154,7 +151,9 @@ def test_products_are_products(n, turned, one_dnn):
         torch.testing.assert_close(again, rounded, rtol=tolerance, atol=10 * tolerance)
 
 
-@pytest.fixture(params=[False, pytest.param(True, marks=needs_one_dnn)], ids=["plain", "oneDNN"])
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.needs("oneDNN"))], ids=["plain", "oneDNN"]
+)
 def one_dnn(request, monkeypatch):
     """With and without the faster library."""
     monkeypatch.setattr(layers, "ONE_DNN", request.param)
