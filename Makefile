@@ -64,15 +64,11 @@ book: $(READY) ## run the notebooks that are stale, build the site, print its pa
 	@$(SNAKEMAKE) site
 	@echo "The book: _build/html/index.html"
 
-# Its folder is not that of `make book`, whose executed copies have figures of their own. The playground's runs are exported beside
-# the build, and come last.
+# Its folder is not that of `make book`, whose executed copies have figures of their own.
 read: $(READY) ## build the site from the stored outputs, without running a notebook; prints its path: about a minute
-	@rm -rf _build/read && mkdir -p _build/read/book _build/read/playground
+	@rm -rf _build/read && mkdir -p _build/read/book
 	@cp -R notebooks _build/read/book/
-	@.venv/bin/carry export-playground --out _build/read/runs > /dev/null & exporting=$$!; \
-	  (cd _build/read && $(CURDIR)/$(PY) ../../workflow/website.py); built=$$?; \
-	  wait $$exporting && exit $$built
-	@mkdir -p _build/read/html/playground/runs && cp -R _build/read/runs/. _build/read/html/playground/runs/
+	@cd _build/read && ../../$(PY) ../../workflow/website.py
 	@echo "The book: _build/read/html/index.html"
 
 notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebooks
