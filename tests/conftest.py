@@ -47,17 +47,25 @@ QUICK_SHAPES = ("encoder", "decoder")
 
 # To import the author's release, or to start a browser, takes longer than most tests.
 SLOW_FIXTURES = {"released", "browser"}
+# Of the tests that need these, `make machines` runs those that have its marker themselves.
+NEEDED_BY_MANY = {"the built site", "the author's release"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with a slow fixture is slow, and needs what its fixtures need."""
+    """A test with a slow fixture is slow, and needs what its fixtures need.
+
+    What a test needs depends on the machine.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if not SLOW_FIXTURES.isdisjoint(fixtures):
             item.add_marker(pytest.mark.slow)
         for name in needs.FIXTURES.keys() & fixtures:
             item.add_marker(pytest.mark.needs(needs.FIXTURES[name]))
+        needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+        if needed and needed.isdisjoint(NEEDED_BY_MANY):
+            item.add_marker(pytest.mark.machine)
 
 
 @pytest.hookimpl(tryfirst=True)

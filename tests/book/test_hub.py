@@ -17,7 +17,7 @@ from carry_core import curves, groups, runs, sums
 from carry_core.interventions import Sums
 from carry_core.sums import Layout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 # One, two and three layers; a decoder; numbers with leading zeros.
 GROUPS = (
     "n1_s0.3_w0.2",
