@@ -23,7 +23,16 @@ from carry_paper import author, cli
 from carry_paper.findings import survey
 from tests.helpers import chromium, needs
 
-torch.set_num_threads(1)
+# A number in the environment is PyTorch's own.
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)
+
+# `make machines` pretends another processor.
+if "CARRY_TEST_PROCESSOR" in os.environ:
+    pretended = processor.Processor(
+        instructions=frozenset(os.environ["CARRY_TEST_PROCESSOR"].split())
+    )
+    processor.this = lambda: pretended
 
 SHAPES = {
     "encoder": ModelConfig(width=2, d_model=16, d_ff=24),
@@ -38,17 +47,25 @@ QUICK_SHAPES = ("encoder", "decoder")
 
 # To import the author's release, or to start a browser, takes longer than most tests.
 SLOW_FIXTURES = {"released", "browser"}
+# Of the tests that need these, `make machines` runs those that have its marker themselves.
+NEEDED_BY_MANY = {"the built site", "the author's release"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with a slow fixture is slow, and needs what its fixtures need."""
+    """A test with a slow fixture is slow, and needs what its fixtures need.
+
+    What a test needs depends on the machine.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if not SLOW_FIXTURES.isdisjoint(fixtures):
             item.add_marker(pytest.mark.slow)
         for name in needs.FIXTURES.keys() & fixtures:
             item.add_marker(pytest.mark.needs(needs.FIXTURES[name]))
+        needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+        if needed and needed.isdisjoint(NEEDED_BY_MANY):
+            item.add_marker(pytest.mark.machine)
 
 
 @pytest.hookimpl(tryfirst=True)

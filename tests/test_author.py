@@ -304,6 +304,7 @@ ABLATIONS = {
 }
 
 
+@pytest.mark.machine
 def test_golden_log_probabilities(real: Path, shared: Path) -> None:
     with np.load(shared / "golden" / "log_probabilities.npz") as file:
         golden = {key: torch.from_numpy(file[key]) for key in file.files}

@@ -17,6 +17,7 @@ from carry_paper.ledger import compute
 from carry_paper.training import bench
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_the_installed_command(tmp_path):
     """Once from outside: the console script, its exit code, and no traceback."""
@@ -177,6 +178,7 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused,
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_train_stops_on_time_and_goes_on(carry, refused, data):
     """A real group for one epoch: interrupted by the clock, resumed, written, found complete."""
@@ -200,6 +202,7 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert "run0.safetensors is damaged" in refused(*command)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("flags", "precision", "warned"),
     [("fma avx2", "bf16", True), ("fma avx2", "auto", False), ("", "bf16", False)],

@@ -32,6 +32,8 @@ from carry_paper.training.trainer import Trainer
 from tests.helpers.trainings import save_random
 from tests.llm.test_recorded import planted
 
+pytestmark = pytest.mark.machine
+
 NAME = "n1_s0.3_w0.2"
 CLAIM = {
     "id": "a",

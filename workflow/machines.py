@@ -211,7 +211,7 @@ def simulate(name: str) -> Outcome:
 
 def run(machine: Machine, folder: Path, log: TextIO) -> str:
     """Make the machine and run its targets; return how that ended, in a word or two."""
-    here = {**os.environ, "ROOT": str(ROOT), "CHECKOUT": machine.checkout_name}
+    preparing = {**os.environ, "ROOT": str(ROOT), "CHECKOUT": machine.checkout_name}
     environment = environment_of(machine, folder)
 
     def succeeds(command: str, cwd: Path, env: dict[str, str]) -> bool:
@@ -223,14 +223,14 @@ def run(machine: Machine, folder: Path, log: TextIO) -> str:
         )
         return done.returncode == 0
 
-    if not succeeds(machine.prepare, folder, here):
+    if not succeeds(machine.prepare, folder, preparing):
         return "cannot be simulated here"
     checkout = ROOT
     if machine.checkout:
         checkout = folder / machine.checkout_name
         if (ROOT.parent / "shared").is_dir():
             (folder / "shared").symlink_to(ROOT.parent / "shared")
-        if not succeeds(machine.checkout, folder, here):
+        if not succeeds(machine.checkout, folder, preparing):
             return "FAILED"
     for target in machine.targets:
         if not succeeds(f"{machine.make} {target}", checkout, environment):

@@ -20,7 +20,7 @@ from carry_core.sums import Layout
 from carry_paper.ledger import compare
 from carry_paper.pages.page import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 # One, two and three layers; a decoder; numbers with leading zeros.
 GROUPS = (
     "n1_s0.3_w0.2",

@@ -19,6 +19,8 @@ from carry_core.files import ROOT
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
 
+pytestmark = pytest.mark.machine
+
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 
 

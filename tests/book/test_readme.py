@@ -22,6 +22,8 @@ from tests.helpers import needs
 from tests.helpers.printed import assert_same_words
 from tests.helpers.trainings import save_random
 
+pytestmark = pytest.mark.machine
+
 README = (ROOT / "README.md").read_text()
 
 

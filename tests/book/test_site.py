@@ -130,6 +130,7 @@ def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
     assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
 
 
+@pytest.mark.machine
 def test_what_pages_load_and_link_to_is_there():
     lost = [
         (p.stem, to) for p in PAGES for to in parsed(p).loaded + parsed(p).links if missing(p, to)
@@ -433,6 +434,7 @@ IGNORED = {
 }
 
 
+@pytest.mark.machine
 def test_what_the_claims_page_ignores_of_its_address_is_said(browser):
     """And it shows what the rest of the address asks for, not an empty table."""
     browser.open((SITE / "notebooks" / "claims.html").as_uri() + next(iter(IGNORED)))

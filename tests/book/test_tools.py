@@ -12,6 +12,8 @@ from carry_core.files import ROOT
 from carry_paper.training.lens import hooked_transformer
 from tests.helpers.printed import assert_same_words
 
+pytestmark = pytest.mark.machine
+
 PAGE = (ROOT / "book" / "tools.md").read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
 EXAMPLES = {

@@ -232,6 +232,7 @@ def test_jupyter_book_s_own_command_builds_the_same_site(small_book):
     assert not stamp.exists()
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_playground_whose_runs_cannot_be_exported_is_a_warning(tmp_path):
     """The pages are built all the same."""
@@ -281,6 +282,7 @@ print(app.parallel, app.is_parallel_allowed("read"), app.is_parallel_allowed("wr
 """
 
 
+@pytest.mark.machine
 def test_sphinx_reads_and_writes_on_all_cores(tmp_path):
     (tmp_path / "_toc.yml").write_text(yaml.dump({"root": "index"}))
     (tmp_path / "index.md").write_text("# A book")

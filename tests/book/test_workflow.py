@@ -15,6 +15,8 @@ from jupyter_client.manager import start_new_kernel
 
 from carry_core.files import ROOT
 
+pytestmark = pytest.mark.machine
+
 
 def notebook(
     *texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()

@@ -13,6 +13,8 @@ from carry_core.interventions import INTACT, Ablation, Patch
 from carry_core.model import HookAt, cache_hook, no_hook
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
 
+pytestmark = pytest.mark.machine
+
 CLOSE = 1e-4  # of the largest logit
 
 

@@ -15,6 +15,8 @@ from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_paper.findings import heads
 from tests.conftest import drawn, random_model, tokens_of
 
+pytestmark = pytest.mark.machine
+
 
 def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | None = None) -> list:
     """An intervention of one kind on each part, and on some together."""

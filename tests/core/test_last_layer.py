@@ -12,6 +12,8 @@ from carry_core.sums import all_sums
 from tests.conftest import random_model
 from tests.core.test_promises import CHANGES, SMALL
 
+pytestmark = pytest.mark.machine
+
 N_SETS = 3
 
 

@@ -19,6 +19,8 @@ from carry_paper.findings import heads
 from tests.conftest import SHAPES, drawn, quick_first, random_model
 from tests.findings.test_interchange import attend, hand_made
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.mark.parametrize("width", [2, pytest.param(4, marks=pytest.mark.slow, id="4")])
 def test_cells_by_brute_force(noisy, width):

@@ -8,6 +8,8 @@ from carry_core.interventions import Ablation, MeanAblation, Patch
 from carry_core.model import POINTS, HookAt, ModelConfig, Transformer, rotary, rotate
 from tests.conftest import random_model, tokens_of
 
+pytestmark = pytest.mark.machine
+
 
 def test_a_cache_has_every_point_and_changes_nothing(config, model):
     tokens = tokens_of(config)

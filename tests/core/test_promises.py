@@ -328,6 +328,7 @@ def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions)
 COPIES = {"copied": copy.deepcopy, "pickled": lambda x: pickle.loads(pickle.dumps(x))}
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("way", COPIES)
 @pytest.mark.parametrize("read", [None, [6, 5]])
 def test_interventions_and_their_hooks_can_be_copied_and_sent_to_a_process(small, way, read):
@@ -505,6 +506,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_measured_is_what_the_model_gives(change):
     model, (a, b) = random_model(SMALL, 3, noise=0.3), drawn(SMALL, count=50)
@@ -600,6 +602,7 @@ def test_autocast_takes_the_plain_pass(small):
     assert not torch.equal(logits[0].float(), precise)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small, dtype):
     assert isinstance(swaps_between(small, PAIRS), RowSwaps)
@@ -612,6 +615,7 @@ def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small, d
         LastLayer(model, 3)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_model_in_half_precision_gives_its_own_logits(small, dtype):
     """Its last bits decide digits: another order of sums, as of a shared prefix, gives others."""
@@ -828,6 +832,7 @@ def test_a_model_can_be_compiled_with_its_hooks():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_model_is_used_by_many_threads(small):
     tokens, a = tokens_of(SMALL), drawn(SMALL)

@@ -15,6 +15,8 @@ from carry_core.model import ModelConfig, Transformer, activations_at
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
 from tests.core.test_promises import CHANGES, SMALL
 
+pytestmark = pytest.mark.machine
+
 # Shapes that are computed in C++.
 COMPILED = {
     "compiled": ModelConfig(layers=2, width=2),

@@ -22,6 +22,8 @@ from carry_paper.pages.words import provenance
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
+pytestmark = pytest.mark.machine
+
 NAME = "n1_s0.3_w0.2"
 
 

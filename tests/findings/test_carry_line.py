@@ -14,6 +14,8 @@ from carry_paper.findings.carry_line import Column, Stream, carry_columns, colum
 from tests.conftest import SHAPES, drawn, random_model
 from tests.findings.test_interchange import DIGIT, HALF, LOW, attend, hand_made
 
+pytestmark = pytest.mark.machine
+
 DEEP = [name for name, config in SHAPES.items() if config.layers > 1]
 # The code of a carry is in one of these coordinates, by the digit sum of the column it goes to.
 SLOTS = [16, 17, 30, 31]

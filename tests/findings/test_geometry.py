@@ -11,6 +11,8 @@ from carry_paper.findings import adder, geometry, pentagon
 from carry_paper.findings.base import Fields
 from tests.conftest import random_model
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture
 def cloud() -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,6 +24,8 @@ from carry_paper.pages.parameters import chosen_classes
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
+pytestmark = pytest.mark.machine
+
 TINY = ModelConfig(width=3, d_model=16, d_ff=12)
 
 

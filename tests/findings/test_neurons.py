@@ -13,6 +13,8 @@ from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import heads, neurons, survey
 from tests.conftest import random_model
 
+pytestmark = pytest.mark.machine
+
 
 def test_activity_by_brute_force(noisy):
     a, b = sums.all_sums(2)

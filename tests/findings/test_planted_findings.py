@@ -21,6 +21,8 @@ from carry_paper.findings.survey import Dissected, Survey
 from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Measurement
 
+pytestmark = pytest.mark.machine
+
 Plant = Callable[..., Evidence]
 ONE, OTHER = (Ablation(heads={(1, head)}) for head in (0, 1))
 MLP = Ablation(mlps={1})

@@ -76,6 +76,7 @@ READY = "document.getElementById('pg-live')?.dataset.seconds"
 PRESS = "[...document.querySelectorAll('#pg-parts button')][{}].click()"
 
 
+@pytest.mark.machine
 @needs_site
 def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser):
     browser.open(SITE.as_uri())
@@ -148,6 +149,7 @@ def test_the_first_answer_is_there_within_a_second(browser):
     assert min(seconds) < 1, seconds
 
 
+@pytest.mark.machine
 @needs_site
 def test_without_its_weights_the_page_says_so(browser, tmp_path):
     page = SITE.read_text().replace("../", f"{SITE.parents[1].as_uri()}/")

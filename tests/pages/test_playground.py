@@ -212,6 +212,7 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
         )
 
 
+@pytest.mark.machine
 def test_a_carry_is_held_where_the_line_says():
     """The coordinate becomes what was asked for, and nothing changes across the line."""
     model = runs.load(MAIN).model(2)
@@ -237,6 +238,7 @@ def test_a_carry_is_held_where_the_line_says():
             assert not change.any()
 
 
+@pytest.mark.machine
 def test_a_line_moves_the_carry_in_most_swaps():
     """The page's lines, of fewer pairs, are those that the book has stored."""
     for run in (0, 2):
@@ -345,6 +347,7 @@ def test_what_the_page_says_about_its_links_is_so():
     assert answers == ["523", "523", "523", "523"]
 
 
+@pytest.mark.machine
 def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
     """In the run that pages open with, each part costs a digit: one too large, one too small.
 
@@ -623,6 +626,7 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
     browser.wait("!location.hash.includes('line=')")
 
 
+@pytest.mark.machine
 @needs_site
 def test_the_most_active_neurons_are_the_models(browser):
     show(browser, f"#run={MAIN}/1&sum=352+271")
@@ -660,6 +664,7 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, me
     assert browser.run(SPOKEN).startswith("352 + 271 = 623, correct.")
 
 
+@pytest.mark.machine
 @needs_site
 def test_the_frames_have_the_numbers_of_the_run(browser):
     model = runs.load(MAIN).model(2)

@@ -19,7 +19,7 @@ from carry_paper.training.stacked import THRESHOLD
 from carry_paper.training.trainer import MOMENTS, Trainer
 from tests.helpers.trainings import QUICK, needs_fused, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 SHAPES = {
     "one layer": ModelConfig(layers=1),

@@ -27,6 +27,8 @@ from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, train_small, weights
 
+pytestmark = pytest.mark.machine
+
 # It imports torch once, and what the first optimiser imports, not in every process that is killed.
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([train_small.__module__, "torch._dynamo"])

@@ -11,6 +11,8 @@ from carry_core.model import ModelConfig, Transformer
 from carry_paper.training.seeds import OWN
 from carry_paper.training.stacked import SCALE, THRESHOLD, Masks, Stack, threshold_of
 
+pytestmark = pytest.mark.machine
+
 # ---------------------------------------------------------------- the forward of several runs
 
 

@@ -20,6 +20,8 @@ from carry_paper.training.trainer import Trainer, initialise, split
 from tests.conftest import SHAPES
 from tests.helpers.trainings import QUICK, weights
 
+pytestmark = pytest.mark.machine
+
 
 def test_initialisation():
     fresh = initialise(ModelConfig(), torch.Generator().manual_seed(0))
