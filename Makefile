@@ -16,6 +16,14 @@ export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE PIP_TARGET PIP_USER
+# Snakemake, uv, pip, npm, Jupyter and our compiled code keep files in the reader's home folder. Where it cannot be written to, as in
+# some containers and on nodes of clusters, they keep them in .venv.
+ifeq ($(shell cache="$${XDG_CACHE_HOME:-$$HOME/.cache}"; [ -e "$$cache" ] || cache=$$(dirname "$$cache"); [ -w "$$cache" ] && echo yes),)
+export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
+export npm_config_cache := $(CURDIR)/.venv/cache/npm
+export JUPYTER_CONFIG_DIR := $(CURDIR)/.venv/jupyter/config
+export JUPYTER_DATA_DIR := $(CURDIR)/.venv/jupyter/data
+endif
 # A hundred short processes would compile both packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
 # Several processes run side by side, one on each core; a number that the user has set stays.
@@ -37,11 +45,21 @@ setup: $(READY) ## make .venv and install everything into it (the other targets 
 
 # The stamp is written last, so an interrupted set-up is done again, with --reinstall: of a package that uv was installing, files may be
 # missing. uv is much faster than pip, but does not read pip's settings (its own are UV_DEFAULT_INDEX and uv.toml): where it fails, pip
-# installs the lock. pip always installs PyTorch, since its settings may name an index with another build. The lock is complete but for
-# what PyTorch brings, hence --no-deps; `pip check` would notice a gap. Modules are compiled at their first import.
+# installs the lock. The lock is complete but for what PyTorch brings, hence --no-deps; `pip check` would notice a gap. Modules are
+# compiled at their first import.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 UV = $(PY) -m uv --quiet pip
 THE_LOCK = --no-deps --requirement requirements.lock
+
+# $(call INSTALL_TORCH,PYTHON): pip's index has PyTorch with three gigabytes of CUDA for Linux. So where there is no NVIDIA driver, uv takes
+# PyTorch's own build for CPUs, from an index that it knows; but not if pip's settings name an index, whose build is then taken.
+NVIDIA := $(wildcard /proc/driver/nvidia /usr/lib/wsl/lib/libcuda.so*)
+INSTALL_TORCH = backend="$(UV_TORCH_BACKEND)"; \
+  [ -n "$$backend$(NVIDIA)" ] || $(1) -m pip config list | grep -qE 'index|find-links' || backend=cpu; \
+  { [ -n "$$backend" ] && $(UV) install --python $(1) --reinstall-package torch --torch-backend "$$backend" $(TORCH); } || { \
+    [ -z "$$backend" ] || echo "uv could not install $(TORCH) for $$backend; now pip does, with its index's own build."; \
+    $(1) -m pip install --quiet --no-compile $(TORCH); }
+
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
@@ -50,12 +68,12 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && { \
 	  $(UV) install --python $(PY) --reinstall $(THE_LOCK) || { \
 	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
-	  $(PIP_INSTALL) $(TORCH); } 2> .venv/install.log || { \
+	  { $(call INSTALL_TORCH,$(PY)); }; } 2> .venv/install.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed: .venv/install.log says why (it needs a network, once)" >&2; exit 2; }
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@$(PY) -m pip check
-	@mkdir -p .venv/ipython/profile_default
-	@cp workflow/ipython_kernel_config.py .venv/ipython/profile_default/
+	@mkdir -p .venv/etc/ipython && cp workflow/ipython_kernel_config.py .venv/etc/ipython/ # read by every kernel of .venv
+	@rm -f .venv/ipython/profile_default/ipython_kernel_config.py # where an earlier set-up has left it
 	@$(PY) -c 'import matplotlib.font_manager' # builds its cache now, not in the middle of a notebook
 	@touch $@
 
@@ -117,7 +135,7 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	@$(PY) workflow/lab.py _build/lab
 	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
-	@.venv/bin/jupyter-lab _build/lab
+	@.venv/bin/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) _build/lab
 
 ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION \
   init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
@@ -239,6 +257,7 @@ binder: $(READY) ## run a page as Binder does, from the last commit, in a fresh 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
 	@rm -rf _build/bare && $(PYTHON) -m venv _build/bare
+	@$(call INSTALL_TORCH,_build/bare/bin/python)
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) _build/dist/*.whl
 	@cd _build/bare && bin/python -W error ../../tests/bare.py
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock matplotlib

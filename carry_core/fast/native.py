@@ -82,7 +82,9 @@ def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL
         messages = [line for line in error.stderr.splitlines() if "error" in line]
         message = messages[0] if messages else f"exit {error.returncode}"
         raise CannotBuild(f"{compiler[0]}: {message}") from error
-    except (OSError, BadInput) as error:
+    except BadInput as error:
+        raise CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME names the place") from error
+    except OSError as error:
         raise CannotBuild(str(error)) from error
 
 
@@ -91,8 +93,11 @@ def _headers(source: Path) -> list[Path]:
 
 
 def _cache_folder() -> Path:
-    """Return the user's folder for what can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+    """Return the user's folder for what can be made again; raise `CannotBuild` without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+    except RuntimeError as error:
+        raise CannotBuild("there is no home folder; XDG_CACHE_HOME can name another") from error
 
 
 def _compiler() -> list[str]:

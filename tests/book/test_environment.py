@@ -135,10 +135,12 @@ def unready(tmp_path) -> Path:
     return tmp_path
 
 
-def set_up(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def set_up(
+    folder: Path, python: str, *variables: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run `make setup` with another Python, and nothing from the environment but `PATH`."""
     return subprocess.run(
-        ["make", "--silent", "setup", f"PYTHON={python}"],
+        ["make", "--silent", "setup", f"PYTHON={python}", *variables],
         cwd=folder,
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
@@ -166,31 +168,75 @@ def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, py
     assert not (unready / ".venv" / ".ready").exists()
 
 
-# A Python that records its arguments, and whose uv cannot install the lock.
+# A Python that records its arguments, with pip's settings from SETTINGS. Its uv can install nothing
+# whose command has UNINSTALLABLE in it.
 FAKE_PYTHON = """#!/bin/sh
 echo "$*" >> calls
 case "$*" in
   "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
-  "-m uv"*"--requirement requirements.lock") echo "no index" >&2; exit 2 ;;
+  "-m pip config list") echo "$SETTINGS" ;;
+  "-m uv"*"$UNINSTALLABLE"*) echo "no index" >&2; exit 2 ;;
 esac
 """
+PIP_TORCH = r"-m pip install .* torch==[\d.]+"
 
 
-def test_where_uv_cannot_install_the_lock_pip_does(unready):
-    fake = unready / "python"
-    fake.write_text(FAKE_PYTHON)
-    fake.chmod(0o755)
-    done = set_up(unready, str(fake))
-    assert (done.returncode, done.stderr) == (0, "")
-    calls = (unready / "calls").read_text().splitlines()
+@pytest.fixture
+def set_up_calls(unready):
+    """Run `make setup` with the fake Python; return its calls, and what was printed."""
+
+    def calls(*variables: str, **environment: str) -> tuple[list[str], str]:
+        fake = unready / "python"
+        fake.write_text(FAKE_PYTHON)
+        fake.chmod(0o755)
+        done = set_up(unready, str(fake), *variables, **environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (unready / ".venv" / ".ready").exists()
+        return (unready / "calls").read_text().splitlines(), done.stdout
+
+    return calls
+
+
+def test_where_uv_cannot_install_the_lock_pip_does(set_up_calls):
+    calls, printed = set_up_calls(UNINSTALLABLE="--requirement requirements.lock")
     by_uv, by_pip = [call for call in calls if call.endswith("--requirement requirements.lock")]
     assert by_uv.startswith("-m uv")
     assert "--reinstall" in by_uv
     assert by_pip.startswith("-m pip")
-    torch = calls[calls.index(by_pip) + 1]
-    assert re.fullmatch(r"-m pip install .* torch==[\d.]+", torch)
-    assert "now pip does, which takes longer" in done.stdout
-    assert (unready / ".venv" / ".ready").exists()
+    assert "now pip does, which takes longer" in printed
+
+
+@pytest.mark.parametrize(
+    ("variables", "environment", "install"),
+    [
+        (["NVIDIA="], {}, "-m uv .* --torch-backend cpu torch==.*"),
+        (["NVIDIA=/proc/driver/nvidia"], {}, PIP_TORCH),
+        (["NVIDIA="], {"SETTINGS": "global.index-url='file:///wheels'"}, PIP_TORCH),
+        (["NVIDIA="], {"SETTINGS": ":env:.find-links='/wheels'"}, PIP_TORCH),
+        (["NVIDIA="], {"SETTINGS": "global.timeout='60'"}, "-m uv .* --torch-backend cpu torch=.*"),
+        (
+            ["NVIDIA=", "UV_TORCH_BACKEND=cu126"],
+            {"SETTINGS": "global.index-url='file:///wheels'"},
+            "-m uv .* --torch-backend cu126 torch==.*",
+        ),
+        (["NVIDIA="], {"UV_TORCH_BACKEND": "cu126"}, "-m uv .* --torch-backend cu126 torch==.*"),
+    ],
+)
+def test_pytorch_is_the_build_for_cpus_where_nothing_asks_for_another(
+    set_up_calls, variables, environment, install
+):
+    calls, printed = set_up_calls(*variables, **{"UNINSTALLABLE": "nothing", **environment})
+    (call,) = [call for call in calls if "torch==" in call]
+    assert re.fullmatch(install, call)
+    assert "now pip does" not in printed
+
+
+def test_where_uv_cannot_install_pytorch_pip_does(set_up_calls):
+    calls, printed = set_up_calls("NVIDIA=", UNINSTALLABLE="--torch-backend")
+    by_uv, by_pip = [call for call in calls if "torch==" in call]
+    assert by_uv.startswith("-m uv")
+    assert re.fullmatch(PIP_TORCH, by_pip)
+    assert re.search(r"uv could not install torch==[\d.]+ for cpu; now pip does", printed)
 
 
 # A Node and an npm that record how they are called.

@@ -1,5 +1,7 @@
 """The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -203,11 +205,24 @@ def test_what_there_is_no_room_for_is_computed_by_pytorch():
         assert not compiled.has_room(other), other
 
 
-@pytest.mark.parametrize("lacks", ["compiler", "avx2"])
-def test_without_a_compiler_or_avx2_pytorch_computes(lacks, monkeypatch, processor_with, tmp_path):
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.parametrize("lacks", ["compiler", "avx2", "cache", "home"])
+def test_where_nothing_can_be_compiled_pytorch_computes(
+    lacks, monkeypatch, processor_with, tmp_path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if lacks == "compiler":
         monkeypatch.setenv("CXX", "no-such-compiler")
+    elif lacks == "cache":
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    elif lacks == "home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.delenv("HOME", raising=False)
+        monkeypatch.setattr(Path, "home", no_home)
     else:
         processor_with(compiled.INSTRUCTIONS - {"avx2"})
     config = SHAPES["two layers"]
@@ -216,4 +231,4 @@ def test_without_a_compiler_or_avx2_pytorch_computes(lacks, monkeypatch, process
     shared = prefixes.SharedPrefix(model, [INTACT])
     assert isinstance(shared.blocks[0], PlainBlock)
     assert_close(shared(tokens)[0], model(tokens))
-    assert not any(tmp_path.rglob("*"))
+    assert not [path for path in tmp_path.rglob("*") if path.name != "file"]
