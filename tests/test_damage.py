@@ -612,7 +612,7 @@ ELSEWHERE = {
     ("checkpoints.py", "json.loads"),
     ("ledger.py", "json.loads"),
     ("native.py", "path.read_text"),
-    ("native.py", "info.read_text"),
+    ("processor.py", "info.read_text"),
     ("interventions.py", "json.loads"),
     ("playground.py", "json.loads"),
     ("runs.py", "json.loads"),

@@ -41,11 +41,11 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
     Raises:
         CannotBuild: It cannot be built or loaded here.
     """
-    here = processor.this()
-    if missing := needed - here.instructions:
+    this = processor.this()
+    if missing := needed - this.instructions:
         raise CannotBuild(f"the processor lacks {', '.join(sorted(missing))}")
     environment = tuple(map(os.environ.get, ENVIRONMENT))
-    built = _built(source, tuple(flags), here, environment)
+    built = _built(source, tuple(flags), this, environment)
     if isinstance(built, str):
         raise CannotBuild(built)
     return built
@@ -53,22 +53,22 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
 
 @cache
 def _built(
-    source: Path, flags: tuple[str, ...], here: Processor, environment: tuple[str | None, ...]
+    source: Path, flags: tuple[str, ...], this: Processor, environment: tuple[str | None, ...]
 ) -> ctypes.CDLL | str:
     """Return the library, loaded; or the reason why there is none, so that it is tried once.
 
     The values of `ENVIRONMENT` are read below; as an argument they belong to the cache's key.
     """
     try:
-        return _build(source, flags, here)
+        return _build(source, flags, this)
     except CannotBuild as error:
         return str(error)
 
 
-def _build(source: Path, flags: tuple[str, ...], here: Processor) -> ctypes.CDLL:
+def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL:
     compiler = _compiler()
     texts = [path.read_text() for path in (source, *_headers(source))]
-    key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(here.instructions)])
+    key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(this.instructions)])
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     path = _cache_folder() / name
     try:

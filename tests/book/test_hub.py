@@ -19,6 +19,7 @@ from carry_core.interventions import Sums
 from carry_core.sums import Layout
 from carry_paper.ledger import compare
 from carry_paper.pages.page import Page
+from tests.helpers.tolerances import assert_close
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
 # One, two and three layers; a decoder; numbers with leading zeros.
@@ -91,7 +92,7 @@ def test_the_loader_in_it_answers_as_our_model(answered, name):
     layout = model.config.layout
     _, tokens = drawn_tokens(layout)
     expected = model(tokens)
-    assert torch.allclose(computed, expected, atol=1e-4 * expected.abs().max())
+    assert_close(computed, expected)
     if layout.causal:  # digit by digit; ours is given its own answers
         for position in layout.answer:
             tokens[:, position + 1] = model(tokens)[:, position].argmax(-1)

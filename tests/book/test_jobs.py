@@ -19,8 +19,6 @@ from carry_core.files import ROOT
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
 
-pytestmark = pytest.mark.machine
-
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 
 
@@ -89,6 +87,7 @@ def test_what_cannot_be_done_is_said(make, options, message):
         make(options)
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     """Also 0, and only those; `make` gives the others as empty words."""
@@ -124,6 +123,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "message"),

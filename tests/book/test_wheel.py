@@ -20,7 +20,7 @@ from carry_core import groups, runs
 from carry_core.files import ROOT, sha256
 from tests.helpers.printed import assert_same_words
 
-pytestmark = [pytest.mark.slow, pytest.mark.machine]
+pytestmark = pytest.mark.slow
 BARE = ROOT / "_build" / "bare"
 MAIN_RUNS = f"data/runs/{groups.MAIN}/paper"
 # What replaces the network: whatever asks for a connection fails.

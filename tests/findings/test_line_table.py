@@ -17,8 +17,6 @@ from carry_paper.findings import carry_line, line_table
 from carry_paper.findings.evidence import Evidence
 from tests.findings.test_interchange import hand_made
 
-pytestmark = pytest.mark.machine
-
 NAME = "n2_s0.3_w0.2"
 
 

@@ -61,8 +61,8 @@ def run(*command: str | Path) -> str:
         return str(error)
     if not done.returncode:
         return ""
-    said = (done.stderr.strip() or done.stdout.strip() or "it says nothing").splitlines()[-1]
-    return f"{program}, exit {done.returncode}: {said}"
+    printed = (done.stderr.strip() or done.stdout.strip() or "it says nothing").splitlines()
+    return f"{program}, exit {done.returncode}: {printed[-1]}"
 
 
 def package(name: str) -> str:

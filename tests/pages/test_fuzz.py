@@ -48,7 +48,7 @@ from tests.conftest import SHAPES, random_model
 from tests.helpers.trainings import save_random
 from tests.test_damage import CASES, NAME, write_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.machine]
+pytestmark = pytest.mark.slow
 
 EXAMPLES = os.environ.get("FUZZ_EXAMPLES")  # of each test; `make fuzz` sets it
 LONG = EXAMPLES is not None

@@ -25,6 +25,7 @@ from carry_paper.training import trainer as train_module
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
+from tests.helpers.tolerances import assert_close
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, train_small, weights
 
 pytestmark = pytest.mark.machine
@@ -203,7 +204,7 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
         for name, p in weights(straight, i).items():
             # a wrong batch or mask would move it by 1e-3
             stored = checkpoints.load(i)[0][f"parameters/{name}"]
-            torch.testing.assert_close(stored, p, rtol=0, atol=1e-5, msg=name)
+            assert_close(stored, p, msg=name)
 
 
 @pytest.mark.slow
