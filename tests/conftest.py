@@ -47,15 +47,26 @@ QUICK_SHAPES = ("encoder", "decoder")
 
 # To import the author's release, or to start a browser, takes longer than most tests.
 SLOW_FIXTURES = {"released", "browser"}
-# Of the tests that need these, `make machines` runs those that have its marker themselves.
-NEEDED_BY_MANY = {"the built site", "the author's release"}
+# Tests that need these are many, or other targets of make run them: they have the marker `machine`
+# only where they say so.
+NOT_SIMULATED = {
+    "the built site",
+    "the author's release",
+    "the wheel, installed",
+    "TransformerLens",
+    "nnsight",
+    "pyvene",
+    "a CUDA device",
+    "Triton",
+    "SLURM",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test with a slow fixture is slow, and needs what its fixtures need.
 
-    What a test needs depends on the machine.
+    Whether it has what it needs depends on the machine.
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
@@ -64,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in needs.FIXTURES.keys() & fixtures:
             item.add_marker(pytest.mark.needs(needs.FIXTURES[name]))
         needed = {name for mark in item.iter_markers("needs") for name in mark.args}
-        if needed and needed.isdisjoint(NEEDED_BY_MANY):
+        if needed and needed.isdisjoint(NOT_SIMULATED):
             item.add_marker(pytest.mark.machine)
 
 

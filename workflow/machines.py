@@ -140,7 +140,7 @@ MARKED = {
 }
 MACHINES = WHOLE | MARKED
 # What the make that runs this has set, or a user's own, which a machine has to decide anew.
-UNSET = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS", "PYTHON")
+UNSET = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS", "PYTHON", "XDG_CACHE_HOME")
 
 
 @dataclass
