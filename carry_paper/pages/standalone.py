@@ -76,7 +76,7 @@ def read_executed(path: Path) -> NotebookNode:
     remedy = "run papermill again"
     text = read_text(path, remedy)
     with reading(path, remedy):
-        notebook = nbformat.reads(text, 4)
+        notebook: NotebookNode = nbformat.reads(text, 4)
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     for output in outputs:
         if output.output_type == "error":
