@@ -16,8 +16,11 @@ PARTS = 8  # of `commit`
 def of_commit(root: Path = ROOT) -> tuple[int, int]:
     """Choose a part by the hash of HEAD, or by the day where git does not say."""
     command = ["git", "rev-parse", "HEAD"]
-    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    commit = answer.stdout.strip()
+    try:
+        answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        commit = answer.stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
     number = int(commit, 16) if commit else date.today().toordinal()
     return number % PARTS + 1, PARTS
 
