@@ -154,12 +154,13 @@ def set_up(
     [
         ("false", "false is not Python 3.11 or newer, which the book needs: install one"),
         (
-            sys.executable,
+            "./python",
             "could not be installed: .venv/install.log says why (it needs a network, once)",
         ),
     ],
 )
 def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, python, line):
+    (unready / "python").symlink_to(sys.executable)  # whose path may have spaces
     stopped = set_up(unready, python, PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1")
     assert stopped.returncode == 2
     printed, by_make = stopped.stderr.splitlines()

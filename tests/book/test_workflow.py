@@ -102,6 +102,12 @@ def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
     assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
 
 
+def test_without_git_the_day_has_a_part(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    part_number, parts = part.of_commit()
+    assert 1 <= part_number <= part.PARTS == parts
+
+
 @pytest.mark.parametrize("text", ["", "0/8", "9/8", "2", "2/8/3", "-1/8", "two/8"])
 def test_a_part_that_is_none_is_refused_in_one_line(text):
     with pytest.raises(SystemExit, match=f"PART={text}: expected commit, or a number and how many"):
