@@ -39,7 +39,7 @@ endif
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
+	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  UV_TORCH_BACKEND=$(UV_TORCH_BACKEND) (cpu, auto, cu130, …)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
@@ -52,10 +52,10 @@ UV = $(PY) -m uv --quiet pip
 THE_LOCK = --no-deps --requirement requirements.lock
 
 # $(call INSTALL_TORCH,PYTHON): pip's index has PyTorch with three gigabytes of CUDA for Linux. So where there is no NVIDIA driver, uv takes
-# PyTorch's own build for CPUs, from an index that it knows; but not if pip's settings name an index, whose build is then taken.
+# PyTorch's own build for CPUs, from an index that it knows; but not if pip's settings, or options in TORCH, name one.
 NVIDIA := $(wildcard /proc/driver/nvidia /usr/lib/wsl/lib/libcuda.so*)
 INSTALL_TORCH = backend="$(UV_TORCH_BACKEND)"; \
-  [ -n "$$backend$(NVIDIA)" ] || $(1) -m pip config list | grep -qE 'index|find-links' || backend=cpu; \
+  [ -n "$$backend$(NVIDIA)$(findstring --,$(TORCH))" ] || $(1) -m pip config list | grep -qE 'index|find-links' || backend=cpu; \
   { [ -n "$$backend" ] && $(UV) install --python $(1) --reinstall-package torch --torch-backend "$$backend" $(TORCH); } || { \
     [ -z "$$backend" ] || echo "uv could not install $(TORCH) for $$backend; now pip does, with its index's own build."; \
     $(1) -m pip install --quiet --no-compile $(TORCH); }

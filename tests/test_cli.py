@@ -183,14 +183,20 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused,
 def test_train_stops_on_time_and_goes_on(carry, refused, data):
     """A real group for one epoch: interrupted by the clock, resumed, written, found complete."""
     group = "digits2_n1_s0.4_w1.0"  # two batches
-    command = ("train", group, "--runs", "0", "--epochs", "1", "--precision", "auto")
+    command = ("train", group, "--runs", "0", "--epochs", "1", "--device", "cpu")
+    command = (*command, "--precision", "auto")
     code, out, err = carry(*command, "--minutes", "0.0001")
     assert code == 0, err
     assert "Time is up" in out
     assert not (data / "runs").exists()
     code, out, err = carry(*command)
     assert code == 0, err
-    assert "1 layer, 2 digits, 40% of the sums, weight decay 1.0; in " in out
+    said = (
+        "1 layer, 2 digits, 40% of the sums, weight decay 1.0; run 0, 1 epoch a run, about 0:00:0"
+    )
+    assert said in out
+    assert "\nIn all about 0:00:0" in out
+    assert out.count("estimated from two steps. Shorter: --recipe quick (fewer epochs).\n") == 1
     path = runs.find(group)[0]
     assert f"Run 0 of {group}: {path}" in out
     written = path.stat().st_mtime_ns

@@ -71,20 +71,27 @@ def read_executed(path: Path) -> NotebookNode:
     """Return a notebook of the book that was executed.
 
     Raises:
-        BadInput: It is damaged, an error stopped it, or it has no values.
+        BadInput: It is damaged, an error stopped it, or it lacks all values of its sentences.
     """
     remedy = "run papermill again"
     text = read_text(path, remedy)
     with reading(path, remedy):
-        notebook = nbformat.reads(text, 4)
+        notebook: NotebookNode = nbformat.reads(text, 4)
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     for output in outputs:
         if output.output_type == "error":
             message = f"{output.ename}: {output.evalue}".splitlines()[0]
             raise BadInput(f"{path} lacks values, since an error stopped it ({message}).")
-    if not glued(notebook):
-        raise BadInput(f"{path} has no values: expected a page of this book, run by papermill.")
+    if own_markers(notebook) and not glued(notebook):
+        raise BadInput(f"{path} has no values: expected a notebook that was run, by papermill.")
     return notebook
+
+
+def own_markers(notebook: NotebookNode) -> set[str]:
+    """Return the names of a notebook's own values for which its sentences have markers."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    markers = [marker for text in texts for marker in VALUE.finditer(text)]
+    return {marker["name"] for marker in markers if marker["notebook"] is None}
 
 
 def standalone(notebook: NotebookNode, folder: Path) -> NotebookNode:

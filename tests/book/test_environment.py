@@ -220,6 +220,7 @@ def test_where_uv_cannot_install_the_lock_pip_does(set_up_calls):
             {"SETTINGS": "global.index-url='file:///wheels'"},
             "-m uv .* --torch-backend cu126 torch==.*",
         ),
+        (["NVIDIA=", "TORCH=torch==2.9.1 --pre"], {}, "-m pip install .* torch==2.9.1 --pre"),
         (["NVIDIA="], {"UV_TORCH_BACKEND": "cu126"}, "-m uv .* --torch-backend cu126 torch==.*"),
     ],
 )

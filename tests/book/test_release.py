@@ -1,6 +1,7 @@
 """What a release consists of, and the files that set up the same environment elsewhere."""
 
 import json
+import os
 import re
 import subprocess
 import tarfile
@@ -131,7 +132,9 @@ def test_every_environment_has_the_lock_s_python_and_the_makefile_s_torch():
     assert f"python={python}" in conda
     assert text(".binder/runtime.txt") == f"python-{python}\n"
     binder = [line for line in text(".binder/requirements.txt").splitlines() if line[0] != "#"]
-    assert binder == [torch_pin(), "--requirement ../requirements.lock", "--editable ."]
+    assert binder == ["--requirement ../requirements.lock"]
+    assert re.findall(r"torch==\S+", text(".binder/postBuild")) == [torch_pin()]
+    assert os.access(ROOT / ".binder" / "postBuild", os.X_OK)
     image = f"python:{python}-bookworm"
     assert re.findall(r"^FROM (\S+)$", text("Dockerfile"), re.MULTILINE) == [image]
     container = json.loads(text(".devcontainer/devcontainer.json"))

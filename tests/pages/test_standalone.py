@@ -80,6 +80,14 @@ def test_a_notebook_that_papermill_wrote_gets_its_values_and_files(carry, tmp_pa
     assert path.read_bytes() == filled
 
 
+def test_a_notebook_whose_sentences_have_no_values_is_left_as_it_is(carry, tmp_path):
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# A page")]), path)
+    before = path.read_bytes()
+    assert carry("fill", str(path))[0] == 0
+    assert path.read_bytes() == before
+
+
 STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
 
 
@@ -89,7 +97,10 @@ STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
         (None, "mine.ipynb does not exist: run papermill again"),
         ("{", "mine.ipynb is damaged (Notebook does not appear to be JSON: '{')"),
         ("[]", "mine.ipynb is damaged"),
-        (nbformat.writes(new_notebook()), "mine.ipynb has no values: expected a page of this book"),
+        (
+            nbformat.writes(new_notebook(cells=[new_markdown_cell("{glue:text}`share`")])),
+            "mine.ipynb has no values: expected a notebook that was run, by papermill",
+        ),
         (
             nbformat.writes(new_notebook(cells=[new_code_cell(outputs=[STOPPED])])),
             "mine.ipynb lacks values, since an error stopped it (BadInput: run=9: expected a run)",
