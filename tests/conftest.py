@@ -34,6 +34,14 @@ if "CARRY_TEST_PROCESSOR" in os.environ:
     )
     processor.this = lambda: pretended
 
+# A user's own data, and what git sets where a hook of its own runs the tests: with it they would
+# write to the repository.
+for name in (
+    *("CARRY_DATA", "CARRY_AUTHOR", "CARRY_AUTHOR_FIGURES"),
+    *("GIT_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_WORK_TREE"),
+):
+    os.environ.pop(name, None)
+
 SHAPES = {
     "encoder": ModelConfig(width=2, d_model=16, d_ff=24),
     "one layer": ModelConfig(layers=1, width=3, d_model=16, d_ff=8),

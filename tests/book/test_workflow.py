@@ -117,7 +117,9 @@ def test_a_part_that_is_none_is_refused_in_one_line(text):
 
 def git(root: Path, *arguments: str) -> None:
     names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
+    environment = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull}  # it may ask for signatures
+    command = ["git", *names, *arguments]
+    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
 
 
 @pytest.mark.needs("git")
