@@ -33,6 +33,13 @@ ifeq ($(wildcard workflow/profiles/$(firstword $(PROFILE))/.),)
 $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profiles/*)))
 endif
 
+# Snakemake does not quote the path of Python in a job of SLURM's.
+ifeq ($(firstword $(PROFILE)),slurm)
+ifneq ($(word 2,$(CURDIR)),)
+$(error PROFILE=slurm: SLURM's jobs cannot start in "$(CURDIR)": expected a checkout in a folder without a space in its path)
+endif
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
