@@ -50,7 +50,7 @@ FIRST = range(6)  # the runs that are loaded unless others are asked for
 ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
-STORED_AS = ("F16", "F32")  # safetensors' names of float16 and float32
+STORED_AS = ("F16", "BF16", "F32", "F64")  # safetensors' names of types; they are read as float32
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
