@@ -33,6 +33,13 @@ ifeq ($(wildcard workflow/profiles/$(firstword $(PROFILE))/.),)
 $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profiles/*)))
 endif
 
+# Snakemake does not quote the path of Python in a job of SLURM's.
+ifeq ($(firstword $(PROFILE)),slurm)
+ifneq ($(word 2,$(CURDIR)),)
+$(error PROFILE=slurm: SLURM's jobs cannot start in "$(CURDIR)": expected a checkout in a folder without a space in its path)
+endif
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit shapes machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
@@ -61,10 +68,10 @@ INSTALL_TORCH = backend="$(UV_TORCH_BACKEND)"; \
     $(1) -m pip install --quiet --no-compile $(TORCH); }
 
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up .venv: a minute or two, once."
-	@$(PYTHON) -m venv .venv
+	@"$(PYTHON)" -m venv .venv
 	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && { \
 	  $(UV) install --python $(PY) --reinstall $(THE_LOCK) || { \
 	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
@@ -256,7 +263,7 @@ binder: $(READY) ## run a page as Binder does, from the last commit, in a fresh 
 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
-	@rm -rf _build/bare && $(PYTHON) -m venv _build/bare
+	@rm -rf _build/bare && "$(PYTHON)" -m venv _build/bare
 	@$(call INSTALL_TORCH,_build/bare/bin/python)
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) _build/dist/*.whl
 	@cd _build/bare && bin/python -W error ../../tests/bare.py

@@ -283,7 +283,9 @@ FORM = (
     "nLAYERS_sFRACTION_wDECAY[_dffD][_hHEADS][_dD_MODEL][_pDROPOUT]"
 )
 # Each part of a name is a word, and for all but one word a number.
-PART = re.compile(r"(decoder|digits|pad|primed|finetuned|n|s|w|dff|h|d|p)([0-9.]*(?:e-?[0-9]+)?)")
+PART = re.compile(
+    r"(decoder|digits|pad|primed|finetuned|n|s|w|dff|h|d|p)([0-9.]*(?:e[-+]?[0-9]+)?)"
+)
 FRACTIONAL = ("s", "w", "p")  # the words of numbers that need not be whole
 MAX_WHOLE = 99_999
 MAX_LAYERS = 99

@@ -191,10 +191,10 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert not (data / "runs").exists()
     code, out, err = carry(*command)
     assert code == 0, err
-    said = (
+    line = (
         "1 layer, 2 digits, 40% of the sums, weight decay 1.0; run 0, 1 epoch a run, about 0:00:0"
     )
-    assert said in out
+    assert line in out
     assert "\nIn all about 0:00:0" in out
     assert out.count("estimated from two steps. Shorter: --recipe quick (fewer epochs).\n") == 1
     path = runs.find(group)[0]

@@ -142,6 +142,22 @@ def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(no_cluster
     assert message in result.stderr
 
 
+@pytest.mark.slow
+def test_a_cluster_s_jobs_are_refused_in_a_folder_with_a_space(tmp_path):
+    """Snakemake does not quote the path of their Python."""
+    folder = tmp_path / "a folder"
+    (folder / "workflow").mkdir(parents=True)
+    for name in ("Makefile", "workflow/profiles"):
+        (folder / name).symlink_to(ROOT / name)
+    command = ["make", "train", f"GROUPS={N1}", "PROFILE=slurm"]
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    result = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert "expected a checkout in a folder without a space in its path" in result.stderr
+
+
 def test_notebooks_are_named_by_their_beginnings():
     reruns = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
     assert len(reruns) == 4

@@ -119,6 +119,8 @@ def test_another_spelling_is_refused_with_the_groups_name(name, own_name):
         ("n2_s0.6_w0.2", "s0.6: expected a share of the 500,500 sums"),
         ("n2_s0.0_w0.2", "s0.0: expected a share"),
         ("n2_s0.3_w1e999", "winf: expected 0 to 100"),
+        ("n2_s0.3_w1e+20", "w1e\\+20: expected 0 to 100"),
+        ("n2_s0.3_w1e+1", "called n2_s0.3_w10.0"),
         ("n2_s0.3_w0.2_p1.0", "p1.0: expected 0 to 0.9"),
         ("n0_s0.3_w0.2", "n0: expected 1 to 99 layers"),
         ("n2_s0.3_w0.2_h3", "expected heads of an even size"),

@@ -39,6 +39,17 @@ def two(data) -> Path:
     return data / "runs" / NAME / "quick" / "run0.safetensors"
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_of_any_floating_type_are_loaded_in_float32(two, dtype):
+    with safe_open(two, "pt") as file:
+        metadata = file.metadata()
+    stored = {name: p.to(dtype) for name, p in load_file(two).items()}
+    save_file(stored, two, metadata)
+    for name, p in runs.load(NAME).model(0).state_dict().items():
+        assert p.dtype == torch.float32
+        assert torch.equal(p, stored[name].float())
+
+
 def test_what_is_saved_is_loaded(two):
     loaded = runs.load(NAME)
     assert (loaded.group, loaded.source, loaded.numbers) == (NAME, "ours", (0, 3))

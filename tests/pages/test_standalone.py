@@ -70,8 +70,8 @@ def executed(path: Path) -> Path:
 def test_a_notebook_that_papermill_wrote_gets_its_values_and_files(carry, tmp_path):
     path = executed(tmp_path / "mine.ipynb")
     code, printed, _ = carry("fill", str(path))
-    said = f"{path}: values in its sentences; table1.csv in {tmp_path / 'mine'}.\n"
-    assert (code, printed) == (0, said)
+    report = f"{path}: values in its sentences; table1.csv in {tmp_path / 'mine'}.\n"
+    assert (code, printed) == (0, report)
     assert (tmp_path / "mine" / "table1.csv").read_text() == "a\n1\n"
     filled = path.read_bytes()
     of_the_book = glued(nbformat.read(NOTEBOOKS / "claims.ipynb", 4))["origin_author"]
