@@ -95,7 +95,8 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
         if row is None:  # in the middle of an epoch
-            state = f"batch {trainer.done}/{group.steps}, epoch {trainer.epoch + 1}/{epochs}"
+            batch = f"batch {trainer.done}/{trainer.steps_in_epoch}"
+            state = f"{batch}, epoch {trainer.epoch + 1}/{epochs}"
         else:
             state = f"{last_test(trainer)}, epoch {trainer.epoch}/{epochs}"
         report(title, state, trainer.epoch / epochs)
@@ -103,7 +104,12 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 
 def last_test(trainer: Trainer) -> str:
-    """Return the result of the last test in words, with its epoch if that is not the last one."""
+    """Return the result of the last test in words, with its epoch if that is not the last one.
+
+    Before the first test, it is the training loss.
+    """
+    if "epochs" not in trainer.history:
+        return f"training loss {trainer.history['train_loss'][-1].mean():.1e}"
     names = ("test_loss", "test_whole", "epochs")
     loss, exact, epochs = (trainer.history[name][-1] for name in names)
     epoch_note = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
@@ -163,7 +169,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) ->
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
-        if trainer.epoch and "epochs" not in trainer.history:
+        if "test_loss" in trainer.history and "epochs" not in trainer.history:
             # The run was started when every epoch was still followed by a test.
             epochs = np.arange(1, trainer.epoch + 1)
             trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
@@ -371,19 +377,21 @@ def estimate(
     group, recipe = checkpoints.group, checkpoints.recipe
     epochs_left = []
     for progress in todo.values():
-        done = progress.epochs + progress.batches / group.steps
+        done = progress.epochs + progress.batches / recipe.steps_in_epoch(group)
         epochs_left.append(max(0, recipe.epochs(group) - done))
 
     in_lockstep = device != "cpu"
-    one_batch = group.batch / n_sums(group.n_digits)
-    small = replace(group, fraction=one_batch, primed=0, parent=None)
+    batch = recipe.batch_size(group)
+    small = replace(group, fraction=batch / n_sums(group.n_digits), primed=0, parent=None)
+    a_pass = replace(recipe, parts=None)
     timed_runs = list(todo) if in_lockstep else [0]
-    trainer = trainer_class(precision)(small, recipe, timed_runs, device, precision)
+    trainer = trainer_class(precision)(small, a_pass, timed_runs, device, precision)
     # An epoch of the small group is a single step.
     seconds = in_turns({"step": trainer.train_epoch}, 1, torch.get_num_threads())
     step: float = seconds["step"].item()
 
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     tested = len(recipe.tested(group)) / recipe.epochs(group)  # the share of epochs with a test
-    epoch = step * (group.n_train + tested * TESTING * n_test) / group.batch
+    testing = step * tested * TESTING * n_test / batch
+    epoch = step * recipe.steps_in_epoch(group) + testing
     return epoch * (max(epochs_left) if in_lockstep else sum(epochs_left))
