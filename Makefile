@@ -16,32 +16,50 @@ export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport JUPYTER_PATH PYTHONPATH PYTHONHOME SNAKEMAKE_PROFILE PIP_TARGET PIP_USER
+# Snakemake, uv, pip, npm, Jupyter and our compiled code keep files in the reader's home folder. Where it cannot be written to, as in
+# some containers and on nodes of clusters, they keep them in .venv.
+ifeq ($(shell cache="$${XDG_CACHE_HOME:-$$HOME/.cache}"; [ -e "$$cache" ] || cache=$$(dirname "$$cache"); [ -w "$$cache" ] && echo yes),)
+export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
+export npm_config_cache := $(CURDIR)/.venv/cache/npm
+export JUPYTER_CONFIG_DIR := $(CURDIR)/.venv/jupyter/config
+export JUPYTER_DATA_DIR := $(CURDIR)/.venv/jupyter/data
+endif
 # A hundred short processes would compile both packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
-# Several processes run side by side, one on each core.
-export OMP_NUM_THREADS := 1
+# Several processes run side by side, one on each core; a number that the user has set stays.
+export OMP_NUM_THREADS ?= 1
 
 ifeq ($(wildcard workflow/profiles/$(firstword $(PROFILE))/.),)
 $(error PROFILE=$(PROFILE): expected one of $(notdir $(wildcard workflow/profiles/*)))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint types unit shapes cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit shapes machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
+	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  UV_TORCH_BACKEND=$(UV_TORCH_BACKEND) (cpu, auto, cu130, …)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
 # The stamp is written last, so an interrupted set-up is done again, with --reinstall: of a package that uv was installing, files may be
 # missing. uv is much faster than pip, but does not read pip's settings (its own are UV_DEFAULT_INDEX and uv.toml): where it fails, pip
-# installs the lock. pip always installs PyTorch, since its settings may name an index with another build. The lock is complete but for
-# what PyTorch brings, hence --no-deps; `pip check` would notice a gap. Modules are compiled at their first import.
+# installs the lock. The lock is complete but for what PyTorch brings, hence --no-deps; `pip check` would notice a gap. Modules are
+# compiled at their first import.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 UV = $(PY) -m uv --quiet pip
 THE_LOCK = --no-deps --requirement requirements.lock
+
+# $(call INSTALL_TORCH,PYTHON): pip's index has PyTorch with three gigabytes of CUDA for Linux. So where there is no NVIDIA driver, uv takes
+# PyTorch's own build for CPUs, from an index that it knows; but not if pip's settings, or options in TORCH, name one.
+NVIDIA := $(wildcard /proc/driver/nvidia /usr/lib/wsl/lib/libcuda.so*)
+INSTALL_TORCH = backend="$(UV_TORCH_BACKEND)"; \
+  [ -n "$$backend$(NVIDIA)$(findstring --,$(TORCH))" ] || $(1) -m pip config list | grep -qE 'index|find-links' || backend=cpu; \
+  { [ -n "$$backend" ] && $(UV) install --python $(1) --reinstall-package torch --torch-backend "$$backend" $(TORCH); } || { \
+    [ -z "$$backend" ] || echo "uv could not install $(TORCH) for $$backend; now pip does, with its index's own build."; \
+    $(1) -m pip install --quiet --no-compile $(TORCH); }
+
 $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
@@ -50,12 +68,12 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && { \
 	  $(UV) install --python $(PY) --reinstall $(THE_LOCK) || { \
 	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
-	  $(PIP_INSTALL) $(TORCH); } 2> .venv/install.log || { \
+	  { $(call INSTALL_TORCH,$(PY)); }; } 2> .venv/install.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed: .venv/install.log says why (it needs a network, once)" >&2; exit 2; }
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@$(PY) -m pip check
-	@mkdir -p .venv/ipython/profile_default
-	@cp workflow/ipython_kernel_config.py .venv/ipython/profile_default/
+	@mkdir -p .venv/etc/ipython && cp workflow/ipython_kernel_config.py .venv/etc/ipython/ # read by every kernel of .venv
+	@rm -f .venv/ipython/profile_default/ipython_kernel_config.py # where an earlier set-up has left it
 	@$(PY) -c 'import matplotlib.font_manager' # builds its cache now, not in the middle of a notebook
 	@touch $@
 
@@ -64,15 +82,11 @@ book: $(READY) ## run the notebooks that are stale, build the site, print its pa
 	@$(SNAKEMAKE) site
 	@echo "The book: _build/html/index.html"
 
-# Its folder is not that of `make book`, whose executed copies have figures of their own. The playground's runs are exported beside
-# the build, and come last.
+# Its folder is not that of `make book`, whose executed copies have figures of their own.
 read: $(READY) ## build the site from the stored outputs, without running a notebook; prints its path: about a minute
-	@rm -rf _build/read && mkdir -p _build/read/book _build/read/playground
+	@rm -rf _build/read && mkdir -p _build/read/book
 	@cp -R notebooks _build/read/book/
-	@.venv/bin/carry export-playground --out _build/read/runs > /dev/null & exporting=$$!; \
-	  (cd _build/read && $(CURDIR)/$(PY) ../../workflow/website.py); built=$$?; \
-	  wait $$exporting && exit $$built
-	@mkdir -p _build/read/html/playground/runs && cp -R _build/read/runs/. _build/read/html/playground/runs/
+	@cd _build/read && ../../$(PY) ../../workflow/website.py
 	@echo "The book: _build/read/html/index.html"
 
 notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebooks
@@ -121,7 +135,7 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	@$(PY) workflow/lab.py _build/lab
 	@.venv/bin/jupyter-lab --version >/dev/null 2>&1 || \
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
-	@.venv/bin/jupyter-lab _build/lab
+	@.venv/bin/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) _build/lab
 
 ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION \
   init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
@@ -171,9 +185,15 @@ lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; de
 	@$(PY) -m ruff format --check
 	@.venv/bin/lint-imports --no-cache --no-logo
 	@$(PY) -m deptry --no-ansi .
-	@if command -v tsc >/dev/null; then tsc --project playground; \
-	elif command -v node >/dev/null; then for script in playground/*.js; do node --check $$script || exit; done; \
-	else echo "Neither tsc nor node is here: the playground's scripts are not checked."; fi
+	@$(MAKE) --no-print-directory scripts
+
+# The TypeScript is the one that is named below, or none: another one finds other faults.
+scripts: $(READY)
+	@if ! node --version >/dev/null 2>&1; then echo "Node does not run here: the playground's scripts are not checked."; exit; fi; \
+	[ -e $(NPM_READY) ] || $(MAKE) --silent $(NPM_READY) >/dev/null 2>&1; \
+	if node $(TSC) --version >/dev/null 2>&1; then node $(TSC) --project playground; else \
+	  echo "npm cannot install TypeScript here: the types of the playground's scripts are not checked."; \
+	  for script in playground/*.js; do node --check $$script || exit; done; fi
 
 types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
@@ -185,6 +205,12 @@ unit: $(READY) ## pytest, with the slow tests
 shapes: $(READY) ## pytest without the slow tests; shapes in signatures are checked while they run
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow" --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
 
+machine-test: $(READY) ## the tests whose outcome may depend on the machine, which have the marker `machine`
+	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
+
+machines: $(READY) ## the tests as on other machines: MACHINES="no-chromium turkish" some of them, MACHINES=commit one; all of them take two hours
+	@$(PY) workflow/machines.py $(MACHINES)
+
 # Jobs wait for each other most of the time, so .ci/run has it beside other targets.
 cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
@@ -193,11 +219,16 @@ cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster
 site-test: $(READY) ## build a small site from scratch, from what changed, and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
-AXE := .venv/node_modules/axe-core/axe.min.js
-$(AXE): | $(READY)
-	@npm install --silent --no-audit --no-fund --no-save --prefix .venv axe-core@4.14.1
+# npm removes what it is not told to install, so both packages come together, once for these versions.
+AXE_CORE := axe-core@4.14.1
+TYPESCRIPT := typescript@5.9.3
+NPM_READY := .venv/node_modules/.$(AXE_CORE)+$(TYPESCRIPT)
+TSC := .venv/node_modules/typescript/bin/tsc
+$(NPM_READY): | $(READY)
+	@npm install --silent --no-audit --no-fund --no-save --fetch-retries 0 --prefix .venv $(AXE_CORE) $(TYPESCRIPT)
+	@[ -e $(TSC) ] && touch $@
 
-axe: $(AXE) ## what WCAG 2.1 forbids at level A or AA, on every built page, light and dark; `make test` looks at a few
+axe: $(NPM_READY) ## what WCAG 2.1 forbids at level A or AA, on every built page, light and dark; `make test` looks at a few
 	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py
 
 net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
@@ -226,6 +257,7 @@ binder: $(READY) ## run a page as Binder does, from the last commit, in a fresh 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
 	@rm -rf _build/bare && $(PYTHON) -m venv _build/bare
+	@$(call INSTALL_TORCH,_build/bare/bin/python)
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) _build/dist/*.whl
 	@cd _build/bare && bin/python -W error ../../tests/bare.py
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock matplotlib

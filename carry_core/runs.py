@@ -11,7 +11,9 @@ A run is a pair of files. `data/runs/<group>/<recipe>/run<k>.safetensors` has
 `curves` reads them. A run exists if its safetensors file does, which is written last.
 
 What was imported from the author's release is in `data/author/<group>/`, in the same format but in
-float32. `load` also takes the path of such a file, or of a folder of them, wherever they are.
+float32. `load` also takes the path of such a file, or of a folder of them, wherever they are: also
+of a group's folder, and of one that `make hub` wrote, whose files have no learning curves. Weights
+that somebody converted to bfloat16 or float64 are loaded as well.
 """
 
 import hashlib
@@ -20,6 +22,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex, cast
@@ -52,7 +55,8 @@ LEADERS = {"author", *(name for name, recipe in groups.RECIPES.items() if recipe
 ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
-STORED_AS = ("F16", "F32")  # safetensors' names of float16 and float32
+STORED_AS = ("F16", "BF16", "F32", "F64")  # safetensors' names of the types of weights
+LISTED = 8  # folders that an error lists
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
@@ -130,7 +134,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
         if metadata_text is None:
             raise BadInput(
                 f"{path} has no record of its training, so its group is not known: "
-                "expected a file that `carry train` or `runs.save_run` wrote."
+                "expected a file that `carry train`, `make hub` or `runs.save_run` wrote."
             )
         content: dict[str, Any] = json.loads(metadata_text)
         version = content["format"]
@@ -300,7 +304,8 @@ def load(
 
     They are those numbered `runs` (0 to 5 if None), of the recipe that leads (see `find`). In place
     of a group's name, you may give the path of a run's file, or of a folder with the files of some
-    runs: then its records say which runs they are, and `runs` chooses some of them.
+    runs, in it or one folder down: then their records say which runs they are, and `runs` chooses
+    some of them.
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
@@ -353,24 +358,27 @@ def at_path(
     if runs is not None:
         check_numbers(runs)
 
-    trained: dict[int, TrainedRun] = {}
+    records: dict[Path, Record] = {}
     trainings: dict[tuple[str, str, int], Path] = {}
     for file in files:
         content = describe(file)
-        record = content["record"]
+        record = records[file] = content["record"]
         trainings.setdefault((content["group"], record["recipe"], record["epochs"]), file)
+    if len(trainings) > 1:
+        described = []
+        for (group, recipe, epochs), file in trainings.items():
+            name = file.relative_to(path)
+            described.append(f"{name} of {group}, recipe {recipe}, {epochs} epochs")
+        raise BadInput(
+            f"{path} has runs that were not trained alike ({'; '.join(described)}): "
+            "expected those of one training; name their folder, or one file."
+        )
+    trained: dict[int, TrainedRun] = {}
+    for file, record in records.items():
         if record["run"] in trained:
             other = trained[record["run"]].path
             raise BadInput(f"{other} and {file} are both of run {record['run']}: expected one.")
         trained[record["run"]] = TrainedRun(file, record)
-    if len(trainings) > 1:
-        described = []
-        for (group, recipe, epochs), file in trainings.items():
-            described.append(f"{file.name} of {group}, recipe {recipe}, {epochs} epochs")
-        raise BadInput(
-            f"{path} has runs that were not trained alike ({'; '.join(described)}): "
-            "expected those of one training, or the path of one file."
-        )
     absent = sorted(set(runs or ()) - trained.keys())
     if absent:
         raise BadInput(
@@ -383,19 +391,17 @@ def at_path(
 
 
 def _files_at(path: Path) -> list[Path]:
-    """Return the file of weights at a path, or those in the folder there.
+    """Return the file of weights at a path, or those in the folder there, or one folder down.
 
     Raises:
-        BadInput: There are none.
+        BadInput: There are none; the message lists folders further down that have some.
     """
     if not os.path.lexists(path):
         raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
     if path.is_dir():
-        files = sorted(path.glob(f"*{SUFFIX}"))
+        files = sorted(path.glob(f"*{SUFFIX}")) or _files_one_down(path)
         if not files:
-            raise BadInput(
-                f"{path} has no runs: expected a folder with files such as run0{SUFFIX}."
-            )
+            raise _no_runs(path)
         return files
     if path.is_file() and path.suffix != SUFFIX:
         raise BadInput(
@@ -403,6 +409,37 @@ def _files_at(path: Path) -> list[Path]:
             "folder with some."
         )
     return [path]
+
+
+def _files_one_down(path: Path) -> list[Path]:
+    """Return the files of weights in the folders in a folder.
+
+    In one that `make hub` wrote, each run has a folder with its `config.json`. A file of weights
+    that was not downloaded with it is listed as well, so that its reader reports it.
+    """
+    files = set(path.glob(f"*/*{SUFFIX}"))
+    folders = {file.parent for file in files}
+    for config in path.glob("*/config.json"):
+        if config.parent not in folders:
+            files.add(config.with_name(f"model{SUFFIX}"))
+    return sorted(files)
+
+
+def _no_runs(path: Path) -> BadInput:
+    """Return the error that a folder has no runs, with the groups' folders further down."""
+    groups_below: list[str] = []
+    for file in [*path.glob(f"*/*/*{SUFFIX}"), *path.glob(f"*/*/*/*{SUFFIX}")]:
+        group_folder = str(file.parent.parent.relative_to(path))
+        if group_folder not in groups_below:
+            with suppress(BadInput):  # such as a checkpoint
+                describe(file)
+                groups_below.append(group_folder)
+    expected = f"expected a folder with files such as run0{SUFFIX}"
+    if groups_below:
+        listed = sorted(groups_below)
+        more = ", …" if len(listed) > LISTED else ""
+        expected += f"; name one of those further down: {', '.join(listed[:LISTED])}{more}"
+    return BadInput(f"{path} has no runs: {expected}.")
 
 
 def loaded(group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Runs:
@@ -645,7 +682,7 @@ class StoredWeights:
             raise damaged(path, f"it has {name!r} too {amount}", remedy(path))
         for name, (dtype, shape) in stored.items():
             if dtype not in STORED_AS or shape != expected[name]:
-                types = " or ".join(STORED_AS)
+                types = f"{', '.join(STORED_AS[:-1])} or {STORED_AS[-1]}"
                 reason = f"{name} is {dtype} {shape}, expected {types} {expected[name]}"
                 raise damaged(path, reason, remedy(path))
 

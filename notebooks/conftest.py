@@ -1,4 +1,4 @@
-"""Folders for the kernels of `pytest --nbval`, where checkout or home cannot be written to."""
+"""What `pytest --nbval` gives a kernel: all cells of a notebook, one thread, folders of its own."""
 
 import os
 import tempfile
@@ -15,7 +15,12 @@ FOLDERS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put a temporary folder in the place of each that cannot be written to."""
+    """Have each notebook run in one process, on one thread, with folders that can be written to."""
+    # With `pytest -n 2` alone, a kernel would get only some of a notebook's cells.
+    if config.getoption("dist", "no") == "load":
+        config.option.dist = "loadfile"
+    # Kernels side by side would take each other's cores, and spin while they wait.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name, usual in FOLDERS.items():
         if not writable(Path(os.environ.get(name) or usual).expanduser()):
             folder = tempfile.TemporaryDirectory()

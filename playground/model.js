@@ -30,7 +30,7 @@ const CarryModel = (() => {
   }
 
   /** @type {(run: Run, tokens: number[], hook?: Hook) => Activations} all by name, with what the hook does to each */
-  function forward(run, tokens, hook = (_, x) => x) {
+  function forward(run, tokens, hook = /** @type {Hook} */ ((_, x) => x)) {
     const { config, weights } = run;
     const cache = /** @type {Activations} */ ({});
     const point = /** @type {Hook} */ ((name, x) => (cache[name] = hook(name, x)));

@@ -1,13 +1,10 @@
 import os
 import pickle
 import re
-import shutil
 import sys
-import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,15 +15,24 @@ import torch
 from filelock import FileLock
 
 from carry_core import measure, sums
-from carry_core.files import ROOT
+from carry_core.fast import processor
 from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation, Sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author, cli
 from carry_paper.findings import survey
-from tests.helpers.chromium import Chromium
+from tests.helpers import chromium, needs
 
-torch.set_num_threads(1)
+# A number in the environment is PyTorch's own.
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)
+
+# `make machines` pretends another processor.
+if "CARRY_TEST_PROCESSOR" in os.environ:
+    pretended = processor.Processor(
+        instructions=frozenset(os.environ["CARRY_TEST_PROCESSOR"].split())
+    )
+    processor.this = lambda: pretended
 
 SHAPES = {
     "encoder": ModelConfig(width=2, d_model=16, d_ff=24),
@@ -41,44 +47,56 @@ QUICK_SHAPES = ("encoder", "decoder")
 
 # To import the author's release, or to start a browser, takes longer than most tests.
 SLOW_FIXTURES = {"released", "browser"}
+# Tests that need these are many, or other targets of make run them: they have the marker `machine`
+# only where they say so.
+NOT_SIMULATED = {
+    "the built site",
+    "the author's release",
+    "the wheel, installed",
+    "TransformerLens",
+    "nnsight",
+    "pyvene",
+    "a CUDA device",
+    "Triton",
+    "SLURM",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with a slow fixture is slow."""
+    """A test with a slow fixture is slow, and needs what its fixtures need.
+
+    Whether it has what it needs depends on the machine.
+    """
     for item in items:
-        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        fixtures = getattr(item, "fixturenames", ())
+        if not SLOW_FIXTURES.isdisjoint(fixtures):
             item.add_marker(pytest.mark.slow)
+        for name in needs.FIXTURES.keys() & fixtures:
+            item.add_marker(pytest.mark.needs(needs.FIXTURES[name]))
+        needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+        if needed and needed.isdisjoint(NOT_SIMULATED):
+            item.add_marker(pytest.mark.machine)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """No test is skipped once `make lens` has installed all that its tests need."""
-    report = yield
-    if report.skipped and "CARRY_LENS" in os.environ:
-        report.outcome = "failed"
-    return report
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test before its fixtures if the machine lacks what it needs."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            needs.require(name)
 
 
 @pytest.fixture(scope="session")
 def lens() -> Any:
     """TransformerLens."""
-    if find_spec("transformer_lens") is None:
-        pytest.skip("TransformerLens is not here")
-    with warnings.catch_warnings():  # its requirements' own
-        warnings.simplefilter("ignore")
-        return import_module("transformer_lens")
+    return import_module("transformer_lens")
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder beside the repository: the paper, parts of the author's release, golden values."""
-    folder = ROOT.parent / "shared"
-    if not folder.is_dir():
-        if os.environ.get("CI"):
-            pytest.fail(f"{folder} is missing, and CI never skips the tests that need it")
-        pytest.skip(f"{folder} is not here: the author's release carries no licence to ship it")
-    return folder
+    return needs.SHARED
 
 
 def quick_first(names: Iterable[str]) -> list[Any]:
@@ -224,13 +242,24 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def processor_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[str]], None]:
+    """Replace this machine's processor by one that has these instructions and no others."""
+
+    def replace(instructions: Iterable[str]) -> None:
+        pretended = processor.Processor(instructions=frozenset(instructions))
+        monkeypatch.setattr(processor, "this", lambda: pretended)
+
+    return replace
+
+
+@pytest.fixture
 def no_cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """SLURM's commands fail at once; where they are installed but no cluster answers, each waits.
 
     Snakemake asks `scontrol` whenever it starts.
     """
     folder = tmp_path_factory.mktemp("no_cluster")
-    for name in filter(shutil.which, ("sinfo", "scontrol")):
+    for name in filter(needs.in_path, ("sinfo", "scontrol")):
         (folder / name).write_text("#!/bin/sh\nexit 1\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
@@ -238,7 +267,7 @@ def no_cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory):
-    browser = Chromium(tmp_path_factory.mktemp("profile"))
+    browser = chromium.Chromium(tmp_path_factory.mktemp("profile"), chromium.find())
     yield browser
     browser.close()
 

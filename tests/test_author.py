@@ -21,6 +21,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import author
 from carry_paper.author import curves, import_release
+from tests.helpers.tolerances import assert_close
 
 MODEL = "Encoder-only/n2_s0.3_w0.2/model_n2_s0.3_w0.2_{}"
 HISTORY = "Encoder-only/n2_s0.3_w0.2/DATA_n2_s0.3_w0.2_{}.data"
@@ -304,6 +305,7 @@ ABLATIONS = {
 }
 
 
+@pytest.mark.machine
 def test_golden_log_probabilities(real: Path, shared: Path) -> None:
     with np.load(shared / "golden" / "log_probabilities.npz") as file:
         golden = {key: torch.from_numpy(file[key]) for key in file.files}
@@ -315,13 +317,7 @@ def test_golden_log_probabilities(real: Path, shared: Path) -> None:
         tokens = sums.encode(*pairs[model.config.width].unbind(1), model.config.layout)
         with torch.inference_mode():
             log_probabilities = model(tokens, ABLATIONS[ablation].hook(model)).log_softmax(-1)
-        torch.testing.assert_close(
-            log_probabilities,
-            expected,
-            atol=1e-3,
-            rtol=0,
-            msg=lambda text, key=key: f"{key}: {text}",
-        )
+        assert_close(log_probabilities, expected, msg=key)
 
 
 def test_real_histories(real: Path) -> None:

@@ -14,9 +14,10 @@ from carry_core.files import write_json
 from carry_paper import cli
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger import compute
-from carry_paper.training import bench, fused
+from carry_paper.training import bench
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_the_installed_command(tmp_path):
     """Once from outside: the console script, its exit code, and no traceback."""
@@ -177,18 +178,25 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused,
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_train_stops_on_time_and_goes_on(carry, refused, data):
     """A real group for one epoch: interrupted by the clock, resumed, written, found complete."""
     group = "digits2_n1_s0.4_w1.0"  # two batches
-    command = ("train", group, "--runs", "0", "--epochs", "1", "--precision", "auto")
+    command = ("train", group, "--runs", "0", "--epochs", "1", "--device", "cpu")
+    command = (*command, "--precision", "auto")
     code, out, err = carry(*command, "--minutes", "0.0001")
     assert code == 0, err
     assert "Time is up" in out
     assert not (data / "runs").exists()
     code, out, err = carry(*command)
     assert code == 0, err
-    assert "1 layer, 2 digits, 40% of the sums, weight decay 1.0; in " in out
+    said = (
+        "1 layer, 2 digits, 40% of the sums, weight decay 1.0; run 0, 1 epoch a run, about 0:00:0"
+    )
+    assert said in out
+    assert "\nIn all about 0:00:0" in out
+    assert out.count("estimated from two steps. Shorter: --recipe quick (fewer epochs).\n") == 1
     path = runs.find(group)[0]
     assert f"Run 0 of {group}: {path}" in out
     written = path.stat().st_mtime_ns
@@ -200,15 +208,16 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert "run0.safetensors is damaged" in refused(*command)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("flags", "precision", "warned"),
     [("fma avx2", "bf16", True), ("fma avx2", "auto", False), ("", "bf16", False)],
 )
 def test_a_precision_that_the_processor_has_to_emulate_is_said(
-    carry, monkeypatch, flags, precision, warned
+    carry, processor_with, flags, precision, warned
 ):
     """Once a training starts, and only where Linux names the processor's instructions."""
-    monkeypatch.setattr(fused, "cpu_info", lambda entry: flags if entry == "flags" else "")
+    processor_with(flags.split())
     command = ("train", "digits2_n1_s0.4_w1.0", "--runs", "0", "--epochs", "1", "--dry-run")
     code, out, err = carry(*command, "--precision", precision)
     assert (code, err.count("\n")) == (0, warned)

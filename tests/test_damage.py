@@ -32,6 +32,8 @@ from carry_paper.training.trainer import Trainer
 from tests.helpers.trainings import save_random
 from tests.llm.test_recorded import planted
 
+pytestmark = pytest.mark.machine
+
 NAME = "n1_s0.3_w0.2"
 CLAIM = {
     "id": "a",
@@ -452,11 +454,9 @@ def test_weights_that_are_not_finite_are_not_written(data):
     assert path.read_bytes() == before
 
 
+@pytest.mark.needs("git")
 def test_git_is_the_remedy_for_what_git_has(tmp_path):
-    if subprocess.run(
-        ["git", "init", "--quiet", tmp_path], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("there is no git")
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     tracked, untracked = tmp_path / "tracked", tmp_path / "untracked"
     for path in (tracked, untracked):
         path.write_text("")
@@ -612,7 +612,7 @@ ELSEWHERE = {
     ("checkpoints.py", "json.loads"),
     ("ledger.py", "json.loads"),
     ("native.py", "path.read_text"),
-    ("native.py", "info.read_text"),
+    ("processor.py", "info.read_text"),
     ("interventions.py", "json.loads"),
     ("playground.py", "json.loads"),
     ("runs.py", "json.loads"),

@@ -1,7 +1,7 @@
 """Write groups of runs as folders that a model hub accepts, into `_build/hub/<group>`.
 
 A folder has a card, a loader in plain PyTorch, checksums, and for each run its weights at the end
-of the training, as they are stored, and their config.
+of the training, as they are stored, and their config. `runs.load` takes such a folder, too.
 """
 
 import shutil
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from carry_core import curves, groups, runs
 from carry_core.errors import BadInput
@@ -59,17 +58,20 @@ def write(name: str, out: Path = OUT) -> Path:
 
 
 def write_run(folder: Path, run: runs.TrainedRun, group: Group) -> None:
-    """Write a run's weights and its config, which has the record of its training."""
-    folder.mkdir(parents=True)
+    """Write a run's weights and its config, each with the record of its training.
+
+    The record names no snapshots, since those are left out.
+    """
     with safe_open(run.path, "pt") as file:
         weights = {name: file.get_tensor(name) for name in parameter_shapes(group.config)}
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    record = {name: value for name, value in run.record.items() if name != "snapshots"}
+    runs.save_run(folder / "model.safetensors", group, weights, record)
     config = {
         "architectures": ["CarryTransformer"],
         "model_type": "carry",
         **asdict(group.config),
         "vocabulary": SYMBOLS,
-        "training": run.record,
+        "training": record,
     }
     (folder / "config.json").write_bytes(json_bytes(config))
 

@@ -1,10 +1,13 @@
-"""Configure the kernels of `make book`, `make nbval` and `make lab`.
+"""Configure the kernels of .venv, whoever starts them: make, papermill, pytest or JupyterLab.
 
-The set-up copies this file into .venv, which takes the place of the reader's home folder.
+The set-up copies this file into .venv/etc/ipython.
 """
 
 import atexit
 import gc
+import os
+import sys
+from pathlib import Path
 
 from ipykernel.ipkernel import IPythonKernel
 
@@ -12,6 +15,10 @@ c = get_config()
 # At a lower level each kernel prints that its socket on this machine is not encrypted.
 c.IPKernelApp.log_level = "CRITICAL"
 c.HistoryManager.enabled = False
+# Has the fonts that the set-up found: to look for them again takes seconds.
+MATPLOTLIB = Path(sys.prefix, "matplotlib")
+if os.access(MATPLOTLIB, os.W_OK):
+    os.environ.setdefault("MPLCONFIGDIR", str(MATPLOTLIB))
 # A page lives for seconds and imports a million objects: at Python's own thresholds these would be
 # searched for garbage again and again.
 gc.set_threshold(100_000, 50, 50)

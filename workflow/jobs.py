@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import papermill
 from papermill.exceptions import PapermillExecutionError
@@ -21,8 +20,7 @@ from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, results
-from carry_paper.pages import data_files
-from carry_paper.pages.standalone import standalone
+from carry_paper.pages.standalone import fill
 from carry_paper.training import fused, loop, seeds
 from carry_paper.training.trainer import PRECISIONS
 
@@ -132,8 +130,7 @@ def notebooks_starting_with(start: str) -> list[str]:
 def run_again(name: str, group: str, source: str, out: Path) -> int:
     """Run a notebook with a group's weights, and write to `out` how it went.
 
-    The executed copy goes beside `out`, with a folder of the data of its figures and tables. It has
-    values in its sentences, and no markers.
+    The executed copy goes beside `out`. It is filled as `carry fill` does it.
     Returns 1 if the notebook fails, but 0 if it refuses its parameters with `BadInput`: then `out`
     has the message.
     """
@@ -145,7 +142,7 @@ def run_again(name: str, group: str, source: str, out: Path) -> int:
     copy = out.with_suffix(".ipynb")
     message = ""
     try:
-        executed = papermill.execute_notebook(
+        papermill.execute_notebook(
             notebook,
             copy,
             parameters,
@@ -153,8 +150,7 @@ def run_again(name: str, group: str, source: str, out: Path) -> int:
             kernel_name="python3",
             progress_bar=False,
         )
-        data_files.write_beside(executed, copy)
-        nbformat.write(standalone(executed, notebook.parent), copy)
+        fill([copy])
     except PapermillExecutionError as error:
         message = f"{error.ename}: {error.evalue}".splitlines()[0]
         if error.ename != BadInput.__name__:

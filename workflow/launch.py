@@ -5,6 +5,7 @@ services add (their images, memory and time limits) is not tried.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,13 +81,19 @@ def colab() -> Path:
 
 
 def binder() -> Path:
-    """Install what `.binder/` lists in a clone, and run a page there."""
-    user, python = fresh("binder", "3.11")
+    """Install what `.binder/` lists in a clone, and run a page there.
+
+    PyTorch is there before: its index for CPUs, which Binder reaches, may be out of reach here.
+    """
+    (torch,) = re.findall(r"torch==\S+", (ROOT / ".binder" / "postBuild").read_text("utf-8"))
+    user, python = fresh("binder", "3.11", torch)
     clone = user / "NAME"
     command: list[str | Path] = ["git", "clone", "--quiet", "--depth", "1", URL, clone]
     subprocess.run(command, env=os.environ | CLONED_FROM_HERE, check=True)
     command = [str(python), "-m", "pip", "install", "--quiet", "-r", ".binder/requirements.txt"]
     subprocess.run(command, cwd=clone, check=True)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([".binder/postBuild"], cwd=clone, env=os.environ | {"PATH": path}, check=True)
     run(python, PAGE, clone / "notebooks")
     return clone / "notebooks" / "executed.ipynb"
 

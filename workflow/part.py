@@ -13,13 +13,19 @@ ROOT = Path(__file__).parent.parent
 PARTS = 8  # of `commit`
 
 
-def of_commit(root: Path = ROOT) -> tuple[int, int]:
-    """Choose a part by the hash of HEAD, or by the day where git does not say."""
+def commit_number(root: Path = ROOT) -> int:
+    """Return the hash of HEAD as a number, or the day's where git does not say."""
     command = ["git", "rev-parse", "HEAD"]
-    answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    commit = answer.stdout.strip()
-    number = int(commit, 16) if commit else date.today().toordinal()
-    return number % PARTS + 1, PARTS
+    try:
+        answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return date.today().toordinal()
+    return int(answer.stdout, 16)
+
+
+def of_commit(root: Path = ROOT) -> tuple[int, int]:
+    """Choose a part by the number of the commit."""
+    return commit_number(root) % PARTS + 1, PARTS
 
 
 def parse(text: str) -> tuple[int, int]:

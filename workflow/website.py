@@ -1,6 +1,7 @@
 """Build the site from book/notebooks and playground/, in the working folder, into html/ there.
 
-Everything else is the repository's. Words on the command line are options of `jupyter-book build`.
+Where there is no playground/, its runs are exported (book/_ext/beside_pages.py). Everything else is
+the repository's. Words on the command line are options of `jupyter-book build`.
 
 Sphinx warns about a page only when it reads that page, and a warning must not get lost. So Sphinx
 reads all pages, unless the last build had no warning and nothing but executed notebooks has changed
@@ -11,7 +12,6 @@ It writes all pages each time, since a page may show values of another.
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +23,7 @@ import inputs
 
 BOOK = Path("book")
 NOTEBOOKS = BOOK / "notebooks"
+RUNS = Path("playground")  # what `carry export-playground` wrote
 CACHE = BOOK / "_build"  # Sphinx's: the pages that it has read, and those that it writes
 RECORD = CACHE / "record.json"  # is there if the last build had no warning
 HTML = Path("html")
@@ -46,7 +47,7 @@ def sources(options: Sequence[str], root: Path) -> Sources:
     notebooks = {}
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         notebooks[path.stem] = hashlib.sha256(path.read_bytes()).hexdigest()
-    playground = inputs.contents(Path("playground"), ["**/*"])
+    playground = inputs.contents(RUNS, ["**/*"])
     others = [inputs.pages(root), inputs.shared(root), playground, installed(), list(options)]
     return Sources(notebooks, hashlib.sha256(json.dumps(others).encode()).hexdigest())
 
@@ -71,28 +72,25 @@ def forget(names: Sequence[str]) -> None:
 
 def copy_repository(root: Path) -> None:
     """Copy the other sources. They keep their times, since Sphinx reads newer files again."""
-    for folder in (BOOK / "book", BOOK / "extra"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for name in ("book", "playground"):
+        shutil.rmtree(BOOK / name, ignore_errors=True)
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy2(root / name, BOOK)
     compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(root / "book", BOOK / "book", ignore=compiled)
-    extra = BOOK / "extra"
-    (extra / "playground").mkdir(parents=True)
-    shutil.move(BOOK / "book" / "mathjax", extra)
+    (BOOK / "playground").mkdir()
     for pattern in ("*.js", "*.css"):
         for path in (root / "playground").glob(pattern):
-            shutil.copy2(path, extra / "playground")
-    shutil.copytree("playground", extra / "playground" / "runs")
+            shutil.copy2(path, BOOK / "playground")
+    if RUNS.exists():
+        shutil.copytree(RUNS, BOOK / "playground" / "runs")
 
 
 def run_sphinx(options: Sequence[str]) -> int:
     """Build the pages in the cache, and return the exit status."""
     program = Path(sys.executable).with_name("jupyter-book")
     command = [str(program), "build", str(BOOK), "--quiet", *options]
-    environment = {**os.environ, "PYTHONPATH": str(BOOK / "book" / "_ext")}
-    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
-    return done.returncode
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def build(options: Sequence[str], root: Path = inputs.ROOT) -> int:

@@ -9,7 +9,6 @@ on all such processors.
 import ctypes
 import math
 from collections.abc import Collection, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,13 +34,10 @@ PANEL = 16  # columns in a panel of `native/linear.h`
 SMALLEST_TOTAL = 1e-290
 
 
-@cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled functions, or None where they cannot be built."""
-    if INSTRUCTIONS - set(native.cpu_info("flags").split()):
-        return None
     try:
-        return native.library(native.FOLDER / "forward.cpp", FLAGS)
+        return native.library(native.FOLDER / "forward.cpp", FLAGS, INSTRUCTIONS)
     except native.CannotBuild:
         return None
 

@@ -7,37 +7,68 @@ options and the kind of processor.
 import ctypes
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
 from carry_core.errors import BadInput
+from carry_core.fast import processor
+from carry_core.fast.processor import Processor
 from carry_core.files import replacing
 
 FOLDER = Path(__file__).with_name("native")  # headers for all of it, and `forward.cpp`
 FLAGS = ["-std=c++17", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread"]
+# These decide which compiler is taken, and where libraries are kept.
+ENVIRONMENT = ("CXX", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
 class CannotBuild(Exception):
     """The reason why there is no library here, as a part of a sentence."""
 
 
-def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> ctypes.CDLL:
     """Return the library that a C++ source makes, from the cache if it was built before.
 
     Args:
         source: The file; all headers beside it and in `FOLDER` are its own, too.
         flags: The compiler's options besides `FLAGS`.
+        needed: The processor's instructions that it uses, by Linux's names.
 
     Raises:
         CannotBuild: It cannot be built or loaded here.
     """
+    this = processor.this()
+    if missing := needed - this.instructions:
+        raise CannotBuild(f"the processor lacks {', '.join(sorted(missing))}")
+    environment = tuple(map(os.environ.get, ENVIRONMENT))
+    built = _built(source, tuple(flags), this, environment)
+    if isinstance(built, str):
+        raise CannotBuild(built)
+    return built
+
+
+@cache
+def _built(
+    source: Path, flags: tuple[str, ...], this: Processor, environment: tuple[str | None, ...]
+) -> ctypes.CDLL | str:
+    """Return the library, loaded; or the reason why there is none, so that it is tried once.
+
+    The values of `ENVIRONMENT` are read below; as an argument they belong to the cache's key.
+    """
+    try:
+        return _build(source, flags, this)
+    except CannotBuild as error:
+        return str(error)
+
+
+def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL:
     compiler = _compiler()
     texts = [path.read_text() for path in (source, *_headers(source))]
-    key = "\n".join([*texts, *compiler, *FLAGS, *flags, cpu_info("flags")])
+    key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(this.instructions)])
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     path = _cache_folder() / name
     try:
@@ -51,7 +82,9 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
         messages = [line for line in error.stderr.splitlines() if "error" in line]
         message = messages[0] if messages else f"exit {error.returncode}"
         raise CannotBuild(f"{compiler[0]}: {message}") from error
-    except (OSError, BadInput) as error:
+    except BadInput as error:
+        raise CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME names the place") from error
+    except OSError as error:
         raise CannotBuild(str(error)) from error
 
 
@@ -60,8 +93,11 @@ def _headers(source: Path) -> list[Path]:
 
 
 def _cache_folder() -> Path:
-    """Return the user's folder for what can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+    """Return the user's folder for what can be made again; raise `CannotBuild` without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+    except RuntimeError as error:
+        raise CannotBuild("there is no home folder; XDG_CACHE_HOME can name another") from error
 
 
 def _compiler() -> list[str]:
@@ -74,12 +110,3 @@ def _compiler() -> list[str]:
     if not words or shutil.which(words[0]) is None:
         raise CannotBuild(f"there is no compiler {words[0] if words else command!r}")
     return words
-
-
-def cpu_info(entry: str) -> str:
-    """Return an entry of Linux's `/proc/cpuinfo`, such as `flags`; "" on other systems."""
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
-        return ""
-    match = re.search(rf"^{entry}\s*: (.+)", info.read_text(), re.MULTILINE)
-    return match[1] if match else ""

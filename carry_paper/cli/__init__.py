@@ -7,12 +7,13 @@ import sys
 import click
 
 from carry_core.errors import BadInput
-from carry_paper.cli import compare, data, ledger, llm, train
+from carry_paper.cli import compare, data, ledger, llm, notebooks, train
 
 COMMANDS = (
     data.import_author,
     data.verify,
     data.export_playground,
+    notebooks.fill,
     train.train,
     train.bench_command,
     compare.compare_command,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pandas as pd
 import torch
+from click.core import ParameterSource
 
 from carry_core import groups
 from carry_core.errors import BadInput
@@ -24,7 +25,7 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_paper.training import bench, fused, growth, loop
+from carry_paper.training import bench, estimates, fused, growth, loop
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.loop import Progress
 from carry_paper.training.seeds import Seeds
@@ -32,6 +33,13 @@ from carry_paper.training.seeds import Seeds
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 Precisions = dict[str, str]  # of each group, by its name
+PRECISIONS_IN_WORDS = {"fused": "fused (bf16 in C++)", "triton": "triton (bf16 in Triton)"}
+# Options that shorten a training.
+SHORTER = {
+    "--runs 0": "one run",
+    "--recipe quick": "fewer epochs",
+    "--precision auto": "the fastest one here",
+}
 
 
 @click.command(
@@ -114,21 +122,20 @@ def train(
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
         precisions[checkpoints.group.name] = group_precision(checkpoints.group, precision, device)
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
+        estimates.check_memory(checkpoints.group, device)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
         plan.append((checkpoints, loop.missing(checkpoints, run_numbers, out, seeds)))
     loop.check_parents(plan)
     warn_if_emulated(precision, device)
 
+    # A GPU would first compile the kernels of every group, and takes minutes for all runs of one.
+    print_plan(plan, out, device, precisions, is_timed=dry_run or device == "cpu")
     if dry_run:
-        print_estimates(plan, out, device, precisions)
         return
     for checkpoints, missing in plan:
         group = checkpoints.group
         if not missing:
-            click.echo(f"{group.name}: complete in {out}.")
             continue
-        chosen = f"; in {precisions[group.name]}" if precision == loop.AUTO else ""
-        click.echo(f"{group.name}: {group}{chosen}.")
         conditions = loop.Conditions(device, precisions[group.name], seeds, switch)
         in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
         if not in_time:
@@ -184,7 +191,7 @@ def writable_checkpoints(
         yield checkpoints
 
 
-def print_estimates(plan: Plan, out: Path, device: str, precisions: Precisions) -> None:
+def print_plan(plan: Plan, out: Path, device: str, precisions: Precisions, is_timed: bool) -> None:
     """Print the missing runs and about how long they take, for each group and in all."""
     total = timedelta()
     for checkpoints, missing in plan:
@@ -193,15 +200,34 @@ def print_estimates(plan: Plan, out: Path, device: str, precisions: Precisions) 
             click.echo(f"{group.name}: complete in {out}.")
             continue
         precision = precisions[group.name]
-        seconds = round(loop.estimate(checkpoints, missing, device, precision))
-        duration = timedelta(seconds=seconds)
-        total += duration
+        about = ""
+        if is_timed:
+            seconds = estimates.seconds_left(checkpoints, missing, device, precision)
+            duration = timedelta(seconds=round(seconds))
+            total += duration
+            about = f"about {duration} "
         epochs = counted(checkpoints.recipe.epochs(group), "epoch")
         click.echo(
-            f"{group.name}: {loop.runs_in_words(missing)}, {epochs} a run,"
-            f" about {duration} in {precision}."
+            f"{group.name}: {group}; {loop.runs_in_words(missing)}, {epochs} a run,"
+            f" {about}in {PRECISIONS_IN_WORDS.get(precision, precision)}."
         )
-    click.echo(f"In all about {total} on {device}, estimated from two steps of each group.")
+    n_runs = [len(missing) for _, missing in plan]
+    if is_timed and any(n_runs):
+        advice = shorter(max(n_runs))
+        click.echo(f"In all about {total} on {device}, estimated from two steps.{advice}")
+
+
+def shorter(n_runs: int) -> str:
+    """Return a sentence with options that would shorten a training of so many runs of a group."""
+    context = click.get_current_context()
+    unused = []
+    for words, meaning in SHORTER.items():
+        option = words.split()[0]
+        (name,) = [p.name for p in context.command.params if option in p.opts]
+        was_given = context.get_parameter_source(str(name)) is not ParameterSource.DEFAULT
+        if not was_given and (n_runs > 1 or option != "--runs"):
+            unused.append(f"{words} ({meaning})")
+    return f" Shorter: {', '.join(unused)}." if unused else ""
 
 
 @click.command("bench")

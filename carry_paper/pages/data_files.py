@@ -1,8 +1,8 @@
 """The data of a page's figures and tables as CSV, and the files that have it.
 
-`show` puts the CSV into an output beside the picture or the HTML, where `make book` and
-`make rerun` ask for it. Committed notebooks do not have it: its last digits differ from one
-processor to another.
+`show` puts the CSV into an output beside the picture or the HTML, in the executed copies of
+`make book` and in copies with parameters of their own. Committed notebooks do not have it: its last
+digits differ from one processor to another.
 """
 
 import gzip
@@ -24,11 +24,34 @@ CSV = "text/csv"
 MANY_ROWS = 5_000  # of a cloud of points, whose numbers have four digits: half a pixel or less
 NUMBER_OF_A_CLOUD = ".4g"
 LARGEST_PLAIN = 4_000  # bytes; a longer file is compressed
+# Bytes in an output of a copy that papermill writes: no program shows them.
+LARGEST_OUTPUT = 256_000
 
 
 def is_wanted() -> bool:
     """Return True if outputs have their data: for the site, and in copies with own parameters."""
-    return os.environ.get("CARRY_FIGURES") == "svg" or was_injected()
+    return is_for_the_site() or was_injected()
+
+
+def is_for_the_site() -> bool:
+    """Return True in a kernel of `make book`."""
+    return os.environ.get("CARRY_FIGURES") == "svg"
+
+
+def is_left_out(csv: str) -> bool:
+    """Return True if data are too large for an output: `make book` and `make rerun` want all."""
+    wants_all = is_for_the_site() or os.environ.get("CARRY_CSV") == "all"
+    return len(csv) > LARGEST_OUTPUT and not wants_all
+
+
+def note_left_out(csv: str) -> dict[str, str]:
+    """Return an output in place of data that are too large for one."""
+    note = (
+        f"The data of this figure or table, {len(csv) / 1e6:.1f} MB of CSV, are not in this "
+        "notebook. To have them as a file, run papermill with CARRY_CSV=all in the environment, "
+        "and then carry fill."
+    )
+    return {"text/html": f'<p class="data-links">{note}</p>', "text/plain": note}
 
 
 def csv_of(item: Any) -> str:
@@ -134,12 +157,13 @@ def link(address: str) -> str:
 
 
 def write_beside(notebook: Any, path: Path) -> list[Path]:
-    """Write a notebook's data into a folder beside it, and put links below its outputs.
+    """Write a notebook's data into a folder beside it, and links in their place.
 
     The folder has the notebook's name. The notebook itself is changed, and not written.
     """
     written = []
-    for name, content, output, outputs in data_files(notebook):
+    for name, content, output, outputs in [*data_files(notebook)]:
+        del output.data[CSV]
         file = path.with_suffix("") / name
         with replacing(file) as temporary:
             temporary.write_bytes(content)

@@ -9,7 +9,7 @@ MyST become Markdown.
 import ast
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from carry_core.errors import BadInput
+from carry_core.files import ROOT, read_text, reading, replacing
+from carry_paper.pages.data_files import write_beside
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.show import GLUED
 
@@ -45,6 +48,50 @@ ROLE = re.compile(
 )
 PAGE_LINK = re.compile(r'(?<=href=")(\w+)\.html')
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
+
+
+def fill(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Make executed notebooks standalone, in place; return the files of data beside each.
+
+    Values of other notebooks are those of the book's own.
+
+    Raises:
+        BadInput: One of them is damaged, or was not executed to its end; none has changed then.
+    """
+    executed = {path: read_executed(path) for path in paths}
+    files = {}
+    for path, notebook in executed.items():
+        files[path] = write_beside(notebook, path)
+        with replacing(path) as temporary:
+            nbformat.write(standalone(notebook, ROOT / "notebooks"), temporary)
+    return files
+
+
+def read_executed(path: Path) -> NotebookNode:
+    """Return a notebook of the book that was executed.
+
+    Raises:
+        BadInput: It is damaged, an error stopped it, or it lacks all values of its sentences.
+    """
+    remedy = "run papermill again"
+    text = read_text(path, remedy)
+    with reading(path, remedy):
+        notebook: NotebookNode = nbformat.reads(text, 4)
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    for output in outputs:
+        if output.output_type == "error":
+            message = f"{output.ename}: {output.evalue}".splitlines()[0]
+            raise BadInput(f"{path} lacks values, since an error stopped it ({message}).")
+    if own_markers(notebook) and not glued(notebook):
+        raise BadInput(f"{path} has no values: expected a notebook that was run, by papermill.")
+    return notebook
+
+
+def own_markers(notebook: NotebookNode) -> set[str]:
+    """Return the names of a notebook's own values for which its sentences have markers."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    markers = [marker for text in texts for marker in VALUE.finditer(text)]
+    return {marker["name"] for marker in markers if marker["notebook"] is None}
 
 
 def standalone(notebook: NotebookNode, folder: Path) -> NotebookNode:

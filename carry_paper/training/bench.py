@@ -22,9 +22,8 @@ from torch import Tensor
 
 from carry_core import bridges, groups, interventions, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast import prefixes
+from carry_core.fast import prefixes, processor
 from carry_core.fast.layers import keep_memory
-from carry_core.fast.native import cpu_info
 from carry_core.files import data_dir, json_bytes
 from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT, Ablation
@@ -361,7 +360,7 @@ def save(benchmark: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; return the file."""
     check_devices(benchmark, {row.get("device") for row in rows})
     conditions = {
-        "processor": cpu_info("model name") or platform.machine(),
+        "processor": processor.this().model or platform.machine(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "commit": commit(),

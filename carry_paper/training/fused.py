@@ -8,7 +8,6 @@ precision of its own, `fused`: a checkpoint names its precision, and is only res
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from numpy.random import SFC64, SeedSequence
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.fast import native
-from carry_core.fast.native import cpu_info
+from carry_core.fast import native, processor
 from carry_core.model import ModelConfig
 from carry_core.sums import VOCABULARY
 from carry_paper.training.stacked import Stack
@@ -45,17 +43,14 @@ LANES = 16  # floats in a vector register: each parameter begins at a multiple o
 MASK_STREAMS = 8  # of each run: `tile.h` draws from them in parallel
 
 
-@cache
 def library() -> ctypes.CDLL:
     """Return the compiled step, from the cache if it was built for this kind of processor before.
 
     Raises:
         BadInput: It cannot be built or loaded here.
     """
-    if missing := INSTRUCTIONS - set(cpu_info("flags").split()):
-        raise _cannot(f"the processor lacks {', '.join(sorted(missing))}")
     try:
-        return native.library(NATIVE / "fused.cpp", FLAGS)
+        return native.library(NATIVE / "fused.cpp", FLAGS, INSTRUCTIONS)
     except native.CannotBuild as error:
         raise _cannot(str(error)) from error
 
@@ -74,8 +69,8 @@ def bf16_instructions() -> bool | None:
 
     Without them PyTorch emulates bf16, which makes a training step ten times slower.
     """
-    names = f"{cpu_info('flags')} {cpu_info('Features')}".split()
-    return not BF16_INSTRUCTIONS.isdisjoint(names) if names else None
+    instructions = processor.this().instructions
+    return not BF16_INSTRUCTIONS.isdisjoint(instructions) if instructions else None
 
 
 def _cannot(reason: str) -> BadInput:

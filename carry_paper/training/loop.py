@@ -17,9 +17,7 @@ from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.groups import Group, Recipe
 from carry_core.runs import run_path
-from carry_core.sums import n_sums
 from carry_paper.training import fused
-from carry_paper.training.bench import in_turns
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.seeds import OWN, Seeds, recorded
 from carry_paper.training.trainer import PRECISIONS as TORCH_PRECISIONS
@@ -30,8 +28,6 @@ AUTO = "auto"  # in place of a precision: the fastest one
 # The steps that PyTorch does not take have versions, by precision.
 VERSIONS = {"fused": fused.VERSION, "triton": TRITON_VERSION}
 SAVE_EVERY = 15.0  # seconds between checkpoints
-# A test is a forward pass: it takes this share of the time of a step with the same sums.
-TESTING = 0.3
 
 # Called with the runs in training, their progress in words, and their progress as a share.
 Report = Callable[[str, str, float], None]
@@ -365,33 +361,3 @@ def parse_run_numbers(text: str | None, group: Group) -> list[int]:
 def runs_in_words(numbers: Collection[int]) -> str:
     """Return the numbers of runs in words: `run 3`; `runs 0,1,2`."""
     return f"run{'s' * (len(numbers) > 1)} {','.join(map(str, numbers))}"
-
-
-def estimate(
-    checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str
-) -> float:
-    """Return the seconds that it should take to finish the runs, estimated from two steps.
-
-    On a GPU, a step trains all runs in lockstep.
-    """
-    group, recipe = checkpoints.group, checkpoints.recipe
-    epochs_left = []
-    for progress in todo.values():
-        done = progress.epochs + progress.batches / recipe.steps_in_epoch(group)
-        epochs_left.append(max(0, recipe.epochs(group) - done))
-
-    in_lockstep = device != "cpu"
-    batch = recipe.batch_size(group)
-    small = replace(group, fraction=batch / n_sums(group.n_digits), primed=0, parent=None)
-    a_pass = replace(recipe, parts=None)
-    timed_runs = list(todo) if in_lockstep else [0]
-    trainer = trainer_class(precision)(small, a_pass, timed_runs, device, precision)
-    # An epoch of the small group is a single step.
-    seconds = in_turns({"step": trainer.train_epoch}, 1, torch.get_num_threads())
-    step: float = seconds["step"].item()
-
-    n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
-    tested = len(recipe.tested(group)) / recipe.epochs(group)  # the share of epochs with a test
-    testing = step * tested * TESTING * n_test / batch
-    epoch = step * recipe.steps_in_epoch(group) + testing
-    return epoch * (max(epochs_left) if in_lockstep else sum(epochs_left))

@@ -1,14 +1,13 @@
 """axe-core finds nothing on the built pages that WCAG 2.1 forbids at level A or AA."""
 
 import os
-from pathlib import Path
 
 import accessible
 import pytest
 
-from tests.book.test_site import OURS, PROGRAM, SITE
+from tests.book.test_site import OURS
+from tests.helpers.needs import AXE, SITE
 
-AXE = Path(__file__).parents[2] / ".venv" / "node_modules" / "axe-core" / "axe.min.js"
 # One page of each kind; `make axe` checks all of them.
 SOME = (
     "index",
@@ -20,11 +19,6 @@ SOME = (
 )
 CHECKED = [path for path in OURS if path.stem in SOME or "CARRY_AXE" in os.environ]
 
-needs_axe = pytest.mark.skipif(
-    PROGRAM is None or not AXE.exists() or not CHECKED,
-    reason="axe-core, Chromium or the built site is not here",
-)
-
 VIOLATIONS = """(async () => {
   const runOnly = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"];
   const { violations } = await axe.run(document, { runOnly, preload: false });
@@ -35,7 +29,7 @@ VIOLATIONS = """(async () => {
 
 
 @pytest.mark.slow
-@needs_axe
+@pytest.mark.needs("axe-core", "the built site")
 @pytest.mark.parametrize("path", CHECKED, ids=lambda path: path.stem)
 def test_a_page_violates_no_rule_in_the_light_and_in_the_dark(browser, path):
     browser.open(path.as_uri())

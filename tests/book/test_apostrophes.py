@@ -26,7 +26,7 @@ def test_apostrophes_are_curled_in_the_text_of_an_article_only(plain, expected):
     assert apostrophes.curled(page.format(plain)) == page.format(expected or plain)
 
 
-@pytest.mark.skipif(not OURS, reason="the site has not been built")
+@pytest.mark.needs("the built site")
 def test_no_page_has_a_straight_apostrophe_left():
     for path in OURS:
         page = path.read_text(encoding="utf-8")

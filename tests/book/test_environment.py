@@ -13,6 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+pytestmark = pytest.mark.machine
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -87,14 +89,11 @@ def test_no_host_and_no_path_of_one_machine():
         assert re.findall(local, named) == [], name
 
 
+@pytest.mark.needs("a checkout that git reads")
 def test_the_tracked_tree_stays_small():
     """A clone stays small: CONTRIBUTING names this limit."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout")
     command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:  # such as a checkout that belongs to another user
-        pytest.skip(f"git does not read this checkout: {listed.stderr.splitlines()[0]}")
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
     sizes = {name: (ROOT / name).stat().st_size for name in names}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
@@ -136,10 +135,12 @@ def unready(tmp_path) -> Path:
     return tmp_path
 
 
-def set_up(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def set_up(
+    folder: Path, python: str, *variables: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run `make setup` with another Python, and nothing from the environment but `PATH`."""
     return subprocess.run(
-        ["make", "--silent", "setup", f"PYTHON={python}"],
+        ["make", "--silent", "setup", f"PYTHON={python}", *variables],
         cwd=folder,
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
@@ -153,12 +154,13 @@ def set_up(folder: Path, python: str, **environment: str) -> subprocess.Complete
     [
         ("false", "false is not Python 3.11 or newer, which the book needs: install one"),
         (
-            sys.executable,
+            "./python",
             "could not be installed: .venv/install.log says why (it needs a network, once)",
         ),
     ],
 )
 def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, python, line):
+    (unready / "python").symlink_to(sys.executable)  # whose path may have spaces
     stopped = set_up(unready, python, PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1")
     assert stopped.returncode == 2
     printed, by_make = stopped.stderr.splitlines()
@@ -167,28 +169,116 @@ def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, py
     assert not (unready / ".venv" / ".ready").exists()
 
 
-# A Python that records its arguments, and whose uv cannot install the lock.
+# A Python that records its arguments, with pip's settings from SETTINGS. Its uv can install nothing
+# whose command has UNINSTALLABLE in it.
 FAKE_PYTHON = """#!/bin/sh
 echo "$*" >> calls
 case "$*" in
   "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
-  "-m uv"*"--requirement requirements.lock") echo "no index" >&2; exit 2 ;;
+  "-m pip config list") echo "$SETTINGS" ;;
+  "-m uv"*"$UNINSTALLABLE"*) echo "no index" >&2; exit 2 ;;
 esac
 """
+PIP_TORCH = r"-m pip install .* torch==[\d.]+"
 
 
-def test_where_uv_cannot_install_the_lock_pip_does(unready):
-    fake = unready / "python"
-    fake.write_text(FAKE_PYTHON)
-    fake.chmod(0o755)
-    done = set_up(unready, str(fake))
-    assert (done.returncode, done.stderr) == (0, "")
-    calls = (unready / "calls").read_text().splitlines()
+@pytest.fixture
+def set_up_calls(unready):
+    """Run `make setup` with the fake Python; return its calls, and what was printed."""
+
+    def calls(*variables: str, **environment: str) -> tuple[list[str], str]:
+        fake = unready / "python"
+        fake.write_text(FAKE_PYTHON)
+        fake.chmod(0o755)
+        done = set_up(unready, str(fake), *variables, **environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (unready / ".venv" / ".ready").exists()
+        return (unready / "calls").read_text().splitlines(), done.stdout
+
+    return calls
+
+
+def test_where_uv_cannot_install_the_lock_pip_does(set_up_calls):
+    calls, printed = set_up_calls(UNINSTALLABLE="--requirement requirements.lock")
     by_uv, by_pip = [call for call in calls if call.endswith("--requirement requirements.lock")]
     assert by_uv.startswith("-m uv")
     assert "--reinstall" in by_uv
     assert by_pip.startswith("-m pip")
-    torch = calls[calls.index(by_pip) + 1]
-    assert re.fullmatch(r"-m pip install .* torch==[\d.]+", torch)
-    assert "now pip does, which takes longer" in done.stdout
-    assert (unready / ".venv" / ".ready").exists()
+    assert "now pip does, which takes longer" in printed
+
+
+@pytest.mark.parametrize(
+    ("variables", "environment", "install"),
+    [
+        (["NVIDIA="], {}, "-m uv .* --torch-backend cpu torch==.*"),
+        (["NVIDIA=/proc/driver/nvidia"], {}, PIP_TORCH),
+        (["NVIDIA="], {"SETTINGS": "global.index-url='file:///wheels'"}, PIP_TORCH),
+        (["NVIDIA="], {"SETTINGS": ":env:.find-links='/wheels'"}, PIP_TORCH),
+        (["NVIDIA="], {"SETTINGS": "global.timeout='60'"}, "-m uv .* --torch-backend cpu torch=.*"),
+        (
+            ["NVIDIA=", "UV_TORCH_BACKEND=cu126"],
+            {"SETTINGS": "global.index-url='file:///wheels'"},
+            "-m uv .* --torch-backend cu126 torch==.*",
+        ),
+        (["NVIDIA=", "TORCH=torch==2.9.1 --pre"], {}, "-m pip install .* torch==2.9.1 --pre"),
+        (["NVIDIA="], {"UV_TORCH_BACKEND": "cu126"}, "-m uv .* --torch-backend cu126 torch==.*"),
+    ],
+)
+def test_pytorch_is_the_build_for_cpus_where_nothing_asks_for_another(
+    set_up_calls, variables, environment, install
+):
+    calls, printed = set_up_calls(*variables, **{"UNINSTALLABLE": "nothing", **environment})
+    (call,) = [call for call in calls if "torch==" in call]
+    assert re.fullmatch(install, call)
+    assert "now pip does" not in printed
+
+
+def test_where_uv_cannot_install_pytorch_pip_does(set_up_calls):
+    calls, printed = set_up_calls("NVIDIA=", UNINSTALLABLE="--torch-backend")
+    by_uv, by_pip = [call for call in calls if "torch==" in call]
+    assert by_uv.startswith("-m uv")
+    assert re.fullmatch(PIP_TORCH, by_pip)
+    assert re.search(r"uv could not install torch==[\d.]+ for cpu; now pip does", printed)
+
+
+# A Node and an npm that record how they are called.
+FAKE_NODE = """#!/bin/sh
+echo "$*" >> calls
+case "$1" in *tsc) [ -e "$1" ] && [ "$2" = --version ] || exit 3 ;; esac
+"""
+FAKE_NPM = """#!/bin/sh
+mkdir -p .venv/node_modules/typescript/bin && touch .venv/node_modules/typescript/bin/tsc
+"""
+FAILS = "#!/bin/sh\nexit 1\n"
+
+
+@pytest.mark.parametrize(
+    ("node", "npm", "code", "printed", "last_call"),
+    [
+        (FAILS, FAKE_NPM, 0, "Node does not run here", ""),
+        (FAKE_NODE, FAILS, 0, "npm cannot install TypeScript here", "--check playground/a.js"),
+        (FAKE_NODE, FAKE_NPM, 2, "", ".venv/node_modules/typescript/bin/tsc --project playground"),
+    ],
+)
+def test_types_of_scripts_are_checked_by_the_typescript_of_the_makefile_or_not_at_all(
+    unready, node, npm, code, printed, last_call
+):
+    """The TypeScript that is installed here finds a fault; another one in PATH is not asked."""
+    for program, script in (("node", node), ("npm", npm), ("tsc", FAILS)):
+        (unready / program).write_text(script)
+        (unready / program).chmod(0o755)
+    for name in ("playground/a.js", ".venv/.ready", "calls"):
+        (unready / name).parent.mkdir(exist_ok=True)
+        (unready / name).touch()
+    done = subprocess.run(
+        ["make", "--silent", "scripts"],
+        cwd=unready,
+        env={"PATH": f"{unready}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(printed)
+    assert done.stdout.count("\n") == bool(printed)
+    assert ["", *(unready / "calls").read_text().splitlines()][-1] == last_call

@@ -16,16 +16,11 @@ from carry_paper.plots.last_layer import PARTS, draw_parts
 from carry_paper.plots.outcomes import carry_bars
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import svg
-from tests.helpers.chromium import PROGRAM, wait
+from tests.helpers.chromium import wait
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
 MAP_LINKS = {("final MLP", "2"): address(f"{groups.MAIN}/2", intervention=Ablation(skips={1}))}
 LINK = address(f"{groups.MAIN}/2", intervention=Ablation(mlps={1}))
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here"),
-]
 
 
 def attention_of(run: int) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -88,6 +87,7 @@ def test_what_cannot_be_done_is_said(make, options, message):
         make(options)
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     """Also 0, and only those; `make` gives the others as empty words."""
@@ -123,6 +123,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "message"),
@@ -188,18 +189,10 @@ def running() -> list[str]:
     ).split()
 
 
-@pytest.fixture
-def cluster() -> None:
-    """A cluster that answers."""
-    if shutil.which("sinfo") is None or subprocess.run(["sinfo"], check=False).returncode:
-        pytest.skip("no SLURM here: apt-get install slurm-wlm munge; workflow/slurm-here start")
-
-
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(
-    cluster, tmp_path
-):
+@pytest.mark.needs("SLURM")
+def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebooks(tmp_path):
     """Two runs, one of them killed, beside the same runs of one process; then a page of two groups.
 
     Most of the time goes by between Snakemake's questions to SLURM: each time that no job has

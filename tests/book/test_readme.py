@@ -1,6 +1,5 @@
 """The README and the pages of prose name what exists, and their numbers are the code's."""
 
-import ast
 import re
 
 import growth_table
@@ -19,8 +18,11 @@ from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_paper.training import bench, loop, stacked
 from tests.book.test_notebooks import parameters
+from tests.helpers import needs
 from tests.helpers.printed import assert_same_words
 from tests.helpers.trainings import save_random
+
+pytestmark = pytest.mark.machine
 
 README = (ROOT / "README.md").read_text()
 
@@ -115,42 +117,16 @@ def test_what_it_names_exists():
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
-def skip_reasons() -> list[tuple[str, list[str]]]:
-    """Return the file of each call that skips a test, and the literal texts of its reason."""
-    reasons = []
-    for path in sorted((ROOT / "tests").rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in (
-                "pytest.skip",
-                "pytest.mark.skipif",
-            ):
-                reason_arguments = [
-                    keyword.value for keyword in call.keywords if keyword.arg == "reason"
-                ] or call.args[:1]
-                texts = [
-                    node.value
-                    for node in ast.walk(reason_arguments[0])
-                    if isinstance(node, ast.Constant)
-                ]
-                reasons.append((path.name, [text for text in texts if isinstance(text, str)]))
-    return reasons
-
-
-def test_the_reasons_for_which_tests_are_skipped_are_listed():
-    page = (
-        (ROOT / "CONTRIBUTING.md")
-        .read_text(encoding="utf-8")
-        .partition("## Tests that may be skipped")[2]
+def test_what_tests_may_lack_is_listed_with_its_remedy():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ([^|`]+) \| .+ \| (.+) \|$",
+        page.partition("## Tests that may be skipped")[2].partition("\n## ")[0],
+        re.MULTILINE,
     )
-    listed = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
-    written = [(name, texts) for name, texts in skip_reasons() if texts]
-    assert len(written) > 5
-    missing = [
-        (name, texts)
-        for name, texts in written
-        if not any(row in " ".join(texts) for row in listed)
-    ]
-    assert missing == []
+    remedies = dict(rows[1:])  # without its head
+    assert [*remedies] == [*needs.NEEDS]
+    assert [name for name, need in needs.NEEDS.items() if need.remedy not in remedies[name]] == []
 
 
 def test_the_files_that_a_contributor_is_sent_to_exist():

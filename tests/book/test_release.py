@@ -1,6 +1,7 @@
 """What a release consists of, and the files that set up the same environment elsewhere."""
 
 import json
+import os
 import re
 import subprocess
 import tarfile
@@ -72,6 +73,7 @@ def site(monkeypatch, tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("sha256sum")
 @pytest.mark.usefixtures("site")
 def test_a_release_has_everything_with_its_checksum(monkeypatch, tmp_path):
     monkeypatch.setattr(groups, "GROUPS", {groups.MAIN: groups.GROUPS[groups.MAIN]})
@@ -100,17 +102,28 @@ def test_what_is_missing_is_one_line(monkeypatch, capsys):
     assert "The tag v99 is not that of version" in capsys.readouterr().err
 
 
+def targets_of(command: str) -> set[str]:
+    """The targets that a command asks make for."""
+    words = re.sub(r"--jobs \d+|[A-Z]+=(?:\$\{\{.*?\}\}|\S*)", "", command).split()
+    return {*words[1:]}
+
+
 @pytest.mark.parametrize("name", ["ci", "release"])
-def test_every_step_of_a_workflow_is_a_target_that_can_be_run_here(name):
+def test_a_workflow_runs_what_can_be_run_here(name):
+    """It calls `.ci/run`; besides, targets of make, and what publishes a release."""
     jobs = yaml.safe_load(text(f".github/workflows/{name}.yml"))["jobs"].values()
     commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
-    targets = [re.match(r"make ([\w./-]+)", command) for command in commands]
-    publishing = [command for command, target in zip(commands, targets, strict=True) if not target]
-    assert [command.split()[:3] for command in publishing] == (
-        [["gh", "release", "create"]] if name == "release" else []
-    )
-    made = {target[1] for target in targets if target}
-    assert made <= make_targets() | {".venv/node_modules/axe-core/axe.min.js"}
+    assert commands[0] == ".ci/run"
+    for command in commands[1:]:
+        if not command.startswith("gh release create"):
+            assert command.startswith("make ")
+            assert targets_of(command) <= make_targets()
+
+
+def test_ci_runs_targets_of_make():
+    commands = re.findall(r"^ *(make .+)", text(".ci/run"), re.MULTILINE)
+    assert commands[:2] == ["make book", "make test"]
+    assert set.union(*map(targets_of, commands)) <= make_targets()
 
 
 def test_every_environment_has_the_lock_s_python_and_the_makefile_s_torch():
@@ -119,7 +132,9 @@ def test_every_environment_has_the_lock_s_python_and_the_makefile_s_torch():
     assert f"python={python}" in conda
     assert text(".binder/runtime.txt") == f"python-{python}\n"
     binder = [line for line in text(".binder/requirements.txt").splitlines() if line[0] != "#"]
-    assert binder == [torch_pin(), "--requirement ../requirements.lock", "--editable ."]
+    assert binder == ["--requirement ../requirements.lock"]
+    assert re.findall(r"torch==\S+", text(".binder/postBuild")) == [torch_pin()]
+    assert os.access(ROOT / ".binder" / "postBuild", os.X_OK)
     image = f"python:{python}-bookworm"
     assert re.findall(r"^FROM (\S+)$", text("Dockerfile"), re.MULTILINE) == [image]
     container = json.loads(text(".devcontainer/devcontainer.json"))

@@ -16,9 +16,8 @@ from carry_core.files import ROOT, read_arrays
 from carry_paper.plots.drawn import Item
 from carry_paper.plots.outcomes import by_carry_in
 from carry_paper.plots.sides import AUTHORS
-from tests.helpers.chromium import PROGRAM
+from tests.helpers.needs import SITE
 
-SITE = Path(__file__).parents[2] / "_build" / "html"
 PAGES = [
     path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.relative_to(SITE).parts
 ]
@@ -26,10 +25,7 @@ REFRESH = 'http-equiv="refresh"'
 MOVED = [path for path in PAGES if REFRESH in path.read_text(encoding="utf-8")]
 OURS = [path for path in PAGES if path.parent.name in ("book", "notebooks") and path not in MOVED]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PAGES, reason="the site has not been built: run make book"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("the built site")]
 
 LINK_NOT_LOADED = {"author", "canonical", "index", "license", "next", "prev", "search"}
 
@@ -134,6 +130,7 @@ def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
     assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
 
 
+@pytest.mark.machine
 def test_what_pages_load_and_link_to_is_there():
     lost = [
         (p.stem, to) for p in PAGES for to in parsed(p).loaded + parsed(p).links if missing(p, to)
@@ -371,7 +368,6 @@ def check_sidebar(browser, stem: str) -> None:
     assert browser.run(f"{visible}.some({is_own})") == (stem != "index")
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     """The first figure is in the upper 900 of 1400 px; a phone of 400 px scrolls down only."""
@@ -397,7 +393,6 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
         assert measured["first"] <= 900
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
 @pytest.mark.parametrize("fragment", ["#verdict=can%27t+tell", "#sort=ours"])
 def test_a_long_list_of_claims_is_short_on_a_phone(browser, fragment):
     """Its parts are folded, or its end is; a press shows more."""
@@ -439,7 +434,7 @@ IGNORED = {
 }
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
+@pytest.mark.machine
 def test_what_the_claims_page_ignores_of_its_address_is_said(browser):
     """And it shows what the rest of the address asks for, not an empty table."""
     browser.open((SITE / "notebooks" / "claims.html").as_uri() + next(iter(IGNORED)))

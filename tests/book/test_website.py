@@ -211,6 +211,50 @@ def test_a_site_from_what_changed_is_the_site_from_all_sources(small_book):
 
 @pytest.mark.slow
 @pytest.mark.site
+def test_jupyter_book_s_own_command_builds_the_same_site(small_book):
+    """In a checkout, from the stored outputs; then `make book` has to build the site again."""
+    (small_book / "book" / "mathjax" / "tex.js").write_text("a script")
+    assert website.build(OPTIONS, small_book) == 0
+    shutil.copytree(website.NOTEBOOKS, small_book / "notebooks")
+    shutil.copytree("playground", small_book / "playground" / "runs")
+    (small_book / "README.md").write_text("# Not a page\n")
+    stamp = Path("html.made")
+    stamp.touch()
+    site = website.HTML.rename("made by website.py")
+    program = Path(sys.executable).with_name("jupyter-book")
+    command = [program, "build", small_book, "-W", "--keep-going"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    built = contents(website.HTML)
+    left_out = {name for name in built if name.endswith((".map", ".ttf"))}
+    assert {name: built[name] for name in built.keys() - left_out} == contents(site)
+    assert "mathjax/tex.js" in built
+    assert not stamp.exists()
+
+
+@pytest.mark.machine
+@pytest.mark.slow
+def test_a_playground_whose_runs_cannot_be_exported_is_a_warning(tmp_path):
+    """The pages are built all the same."""
+    (tmp_path / "book" / "mathjax").mkdir(parents=True)
+    (tmp_path / "playground").mkdir()
+    (tmp_path / "playground" / "model.js").write_text("a script")
+    extensions = str(inputs.ROOT / "book" / "_ext")
+    environment = {**os.environ, "PYTHONPATH": extensions, "CARRY_DATA": str(tmp_path / "nothing")}
+    command = [sys.executable, "-m", "sphinx", "-C", "-q", "-D", "extensions=beside_pages"]
+    command += ["-D", "root_doc=index", ".", "html"]
+    (tmp_path / "index.rst").write_text("A book\n======\n")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "WARNING: The playground has no runs, which could not be exported" in done.stderr
+    assert "nothing/runs" in done.stderr
+    assert (tmp_path / "html" / "playground" / "model.js").read_text() == "a script"
+    assert (tmp_path / "html" / "index.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.site
 def test_a_site_built_on_all_cores_equals_one_built_on_one_core(small_book):
     chapters = [*CHAPTERS]
     for number in range(MIN_PARALLEL):
@@ -238,6 +282,7 @@ print(app.parallel, app.is_parallel_allowed("read"), app.is_parallel_allowed("wr
 """
 
 
+@pytest.mark.machine
 def test_sphinx_reads_and_writes_on_all_cores(tmp_path):
     (tmp_path / "_toc.yml").write_text(yaml.dump({"root": "index"}))
     (tmp_path / "index.md").write_text("# A book")

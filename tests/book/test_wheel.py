@@ -34,14 +34,9 @@ def built(tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
+def bare_python() -> Path:
     """Python where `make bare` has installed the wheel."""
-    path = BARE / "bin" / "python"
-    if not (BARE / "tools" / "twine").is_dir():
-        if "CARRY_BARE" in os.environ:
-            pytest.fail("`make bare` has not installed what its tests need")
-        pytest.skip("the wheel is not installed here")
-    return path
+    return BARE / "bin" / "python"
 
 
 def run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess:
@@ -87,10 +82,9 @@ def test_the_wheel_says_what_it_is(built):
     assert links == [], "these lead nowhere outside the repository"
 
 
+@pytest.mark.needs("a checkout that git reads")
 def test_a_checkout_and_its_sdist_give_the_same_wheel(built, tmp_path):
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
-    if names.returncode:
-        pytest.skip("git does not read this checkout")
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     checkout = tmp_path / "checkout"
     for name in filter(None, names.stdout.decode().split("\0")):
         if name.startswith(("carry_", "data/claims", MAIN_RUNS)) or "/" not in name:
@@ -104,10 +98,10 @@ def test_a_checkout_and_its_sdist_give_the_same_wheel(built, tmp_path):
 
 
 @pytest.mark.parametrize("tool", [("twine", "check", "--strict"), ("check_wheel_contents",)])
-def test_tools_of_package_indexes_find_no_fault(built, python, tool):
+def test_tools_of_package_indexes_find_no_fault(built, bare_python, tool):
     files = built if tool[0] == "twine" else built[1:]
     checked = subprocess.run(
-        [python, "-W", "ignore", "-m", *tool, *files],
+        [bare_python, "-W", "ignore", "-m", *tool, *files],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(BARE / "tools")},
         capture_output=True,
@@ -117,8 +111,8 @@ def test_tools_of_package_indexes_find_no_fault(built, python, tool):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_it_installs_without_a_warning(built, python, tmp_path):
-    command = [python, "-m", "pip", "install", "--no-index", "--no-deps"]
+def test_it_installs_without_a_warning(built, bare_python, tmp_path):
+    command = [bare_python, "-m", "pip", "install", "--no-index", "--no-deps"]
     environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
     installed = subprocess.run(
         [*command, "--target", tmp_path, built[1]],
@@ -131,11 +125,11 @@ def test_it_installs_without_a_warning(built, python, tmp_path):
     assert (tmp_path / "carry_core" / MAIN_RUNS / "run0.safetensors").is_file()
 
 
-def test_the_readme_s_script_runs_without_a_checkout_and_without_a_network(python, tmp_path):
+def test_the_readme_s_script_runs_without_a_checkout_and_without_a_network(bare_python, tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     ((script, output),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
     assert len([line for line in script.splitlines() if line]) <= 12
-    ran = run(python, f"exec({script!r})", tmp_path)
+    ran = run(bare_python, f"exec({script!r})", tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert_same_words(ran.stdout, output)
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
@@ -151,7 +145,7 @@ CALLS = {
 
 
 @pytest.fixture(scope="module")
-def printed(python, tmp_path_factory) -> dict[str, str]:
+def printed(bare_python, tmp_path_factory) -> dict[str, str]:
     """What each of `CALLS` prints: its result, or the kind of its error and the message."""
     folder = tmp_path_factory.mktemp("user")
     whole = (ROOT / MAIN_RUNS / "run0.safetensors").read_bytes()
@@ -162,7 +156,7 @@ def printed(python, tmp_path_factory) -> dict[str, str]:
     for call in CALLS.values():
         lines.append(f"try:\n    {call}")
         lines.append("except Exception as error:\n    print(f'{type(error).__name__}: {error}')")
-    ran = run(python, "\n".join(["pass", *lines]), folder)
+    ran = run(bare_python, "\n".join(["pass", *lines]), folder)
     assert (ran.returncode, ran.stderr) == (0, "")
     return dict(zip(CALLS, ran.stdout.splitlines(), strict=True))
 
@@ -185,9 +179,9 @@ def test_a_half_downloaded_run_is_one_line(printed, name):
     assert re.fullmatch(line, printed[name])
 
 
-def test_a_missing_extra_is_one_line(python, printed):
+def test_a_missing_extra_is_one_line(bare_python, printed):
     ran = subprocess.run(
-        [python.with_name("carry"), "train"], capture_output=True, text=True, check=False
+        [bare_python.with_name("carry"), "train"], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
     assert "pip install 'carry-core[paper]'" in ran.stderr

@@ -15,6 +15,8 @@ from jupyter_client.manager import start_new_kernel
 
 from carry_core.files import ROOT
 
+pytestmark = pytest.mark.machine
+
 
 def notebook(
     *texts: str, svg: str = "<?xml 1 </svg>", tags: tuple[str, ...] = ()
@@ -100,6 +102,12 @@ def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
     assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
 
 
+def test_without_git_the_day_has_a_part(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    part_number, parts = part.of_commit()
+    assert 1 <= part_number <= part.PARTS == parts
+
+
 @pytest.mark.parametrize("text", ["", "0/8", "9/8", "2", "2/8/3", "-1/8", "two/8"])
 def test_a_part_that_is_none_is_refused_in_one_line(text):
     with pytest.raises(SystemExit, match=f"PART={text}: expected commit, or a number and how many"):
@@ -112,6 +120,7 @@ def git(root: Path, *arguments: str) -> None:
     subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
 
 
+@pytest.mark.needs("git")
 def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(
     root, capsys
 ):
@@ -143,21 +152,33 @@ def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_th
     assert staged.main(["notebooks/fig.ipynb"], root) == 0
 
 
+def notebook_in_one_kernel() -> nbformat.NotebookNode:
+    """A notebook whose cells need those above them, and print how many threads they have."""
+    threads = "import os, matplotlib.pyplot\nthreads = os.environ['OMP_NUM_THREADS']"
+    cells = [nbformat.v4.new_code_cell(threads)]
+    for _ in range(3):
+        output = nbformat.v4.new_output("execute_result", {"text/plain": "'1'"}, execution_count=2)
+        cell = nbformat.v4.new_code_cell("threads", outputs=[output], execution_count=2)
+        cells.append(cell)
+    return nbformat.v4.new_notebook(cells=cells)
+
+
 @pytest.mark.slow
-def test_notebooks_are_compared_where_neither_checkout_nor_home_can_be_written(tmp_path):
-    """`pytest --nbval` on one cell, with every cache in a place where nothing can be."""
-    code, data = "import matplotlib.pyplot\n'drawn'", {"text/plain": "'drawn'"}
-    outputs = [nbformat.v4.new_output("execute_result", data, execution_count=1)]
-    cell = nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1)
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "drawn.ipynb")
+def test_notebooks_are_compared_side_by_side_where_neither_checkout_nor_home_can_be_written(
+    tmp_path,
+):
+    """`pytest -n 2 --nbval`, with every cache in a place where nothing can be."""
+    for name in ("one", "two"):
+        nbformat.write(notebook_in_one_kernel(), tmp_path / f"{name}.ipynb")
     (tmp_path / "conftest.py").write_text((ROOT / "notebooks" / "conftest.py").read_text())
     nowhere = "/dev/null/folder"
     environment = os.environ | dict.fromkeys(("HOME", "IPYTHONDIR", "MPLCONFIGDIR"), nowhere)
-    command = [sys.executable, "-m", "pytest", "--nbval", "-c", ROOT / "pyproject.toml"]
+    environment.pop("OMP_NUM_THREADS", None)
+    command = [sys.executable, "-m", "pytest", "--nbval", "-c", ROOT / "pyproject.toml", "-n", "2"]
     command += ["--rootdir", tmp_path, "-o", f"cache_dir={nowhere}", tmp_path]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 passed" in ran.stdout
+    assert "8 passed" in ran.stdout
 
 
 REGISTERS_EXIT = """
@@ -195,20 +216,24 @@ def test_a_kernel_ends_by_itself_and_loses_nothing_that_its_cells_began(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.needs("a .venv of make's")
 def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path, no_cluster):
-    """The folder has links to this checkout and a `_build` of its own, locked as by a kill."""
+    """The folder has links to this checkout and a `_build` of its own, locked as by a kill.
+
+    Nothing can be written to the home folder.
+    """
     for path in ROOT.iterdir():
         if path.name != "_build":
             (tmp_path / path.name).symlink_to(path)
-    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    environment = os.environ | {"HOME": "/dev/null/home"}
+    for name in ("MAKEFLAGS", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
 
     def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = ["make", "--directory", tmp_path, *arguments]
         options = {"capture_output": True, "text": True, "check": False}
         return subprocess.run(command, env=environment, **options)
 
-    if make("--question", ".venv/.ready").returncode:
-        pytest.skip("make has not set up .venv here, or would do so again")
     locks = tmp_path / "_build" / ".snakemake" / "locks"
     locks.mkdir(parents=True)
     (locks / "0.output.lock").write_text("executed/claims\n")

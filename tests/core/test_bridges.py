@@ -16,6 +16,7 @@ from carry_core.model import ModelConfig
 from carry_core.runs import load
 from tests.conftest import SHAPES, random_model, tokens_of
 from tests.helpers.lens_patching import assert_helpers_agree
+from tests.helpers.tolerances import assert_close
 
 
 def test_each_point_has_a_name_in_transformer_lens(config):
@@ -65,7 +66,7 @@ def test_a_bridge_has_every_point_with_the_model_s_own_numbers(lens, shape):
         assert torch.equal(cache[bridges.lens_name(name)], activation), name
     assert torch.equal(cache["z", -1], activations[f"blocks.{config.layers - 1}.attn.z"])
     _, one_row = bridge.run_with_cache(tokens[:1], remove_batch_dim=True)
-    torch.testing.assert_close(one_row["pattern", 0], cache["pattern", 0][0])
+    assert_close(one_row["pattern", 0], cache["pattern", 0][0])
 
     for name in config.hook_names:
         lens_name = bridges.lens_name(name)

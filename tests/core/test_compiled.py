@@ -1,10 +1,12 @@
 """The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from carry_core import measure
-from carry_core.fast import compiled, last_layer, native, prefixes
+from carry_core.fast import compiled, last_layer, prefixes
 from carry_core.fast.blocks import PlainBlock, Zeroed
 from carry_core.fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
 from carry_core.fast.first_layer import FirstLayer
@@ -12,6 +14,7 @@ from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
 from carry_core.runs import load
 from tests.conftest import drawn, random_model, tokens_of, zero_ablations
+from tests.helpers.tolerances import assert_close
 
 # The smallest and largest models that there is room for, and some in between.
 SHAPES = {
@@ -34,16 +37,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _needs_a_compiler():
-    if compiled.library() is None:
-        pytest.skip("no compiler, or no AVX2")
-
-
-def assert_close(actual, expected):
-    """The largest difference is small beside the largest value: float32 adds in another order."""
-    scale = float(expected.abs().max())
-    torch.testing.assert_close(actual, expected, rtol=0, atol=2e-5 * scale)
+pytestmark = pytest.mark.needs("the forward pass in C++")
 
 
 def stream(count, positions, seed=0):
@@ -114,7 +108,7 @@ def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
         for ablation, logits in zip(ablations, shared(tokens), strict=True):
             expected = model(tokens, ablation.hook(model, read=read), read)
             scale = float(expected.abs().max())
-            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4 * scale)
+            assert_close(logits, expected)
             assert ablation == INTACT or (logits - intact).abs().max() > 1e-3 * scale, ablation
 
 
@@ -163,7 +157,7 @@ def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
     (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
     expected = model(tokens)
     # float32 rounds scores of some thousands to a few times 1e-4
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-2 * float(expected.abs().max()))
+    assert_close(logits, expected, scale=200 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("layer", [0, 1])
@@ -211,19 +205,30 @@ def test_what_there_is_no_room_for_is_computed_by_pytorch():
         assert not compiled.has_room(other), other
 
 
-@pytest.mark.parametrize("lacks", ["compiler", "avx2"])
-def test_without_a_compiler_or_avx2_pytorch_computes(lacks, monkeypatch, tmp_path):
-    monkeypatch.setattr(compiled, "library", compiled.library.__wrapped__)
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.parametrize("lacks", ["compiler", "avx2", "cache", "home"])
+def test_where_nothing_can_be_compiled_pytorch_computes(
+    lacks, monkeypatch, processor_with, tmp_path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if lacks == "compiler":
         monkeypatch.setenv("CXX", "no-such-compiler")
+    elif lacks == "cache":
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    elif lacks == "home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.delenv("HOME", raising=False)  # libraries are tried once for each home
+        monkeypatch.setattr(Path, "home", no_home)
     else:
-        flags = " ".join(compiled.INSTRUCTIONS - {"avx2"})
-        monkeypatch.setattr(native, "cpu_info", lambda entry: flags)
+        processor_with(compiled.INSTRUCTIONS - {"avx2"})
     config = SHAPES["two layers"]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
     assert compiled.library() is None
     shared = prefixes.SharedPrefix(model, [INTACT])
     assert isinstance(shared.blocks[0], PlainBlock)
     assert_close(shared(tokens)[0], model(tokens))
-    assert not any(tmp_path.rglob("*"))
+    assert not [path for path in tmp_path.rglob("*") if path.name != "file"]

@@ -14,6 +14,9 @@ from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, P
 from carry_core.model import ModelConfig, Transformer, cache_hook
 from carry_paper.findings import heads
 from tests.conftest import drawn, random_model, tokens_of
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
 
 
 def everything(config: ModelConfig, kind: type, positions: tuple[int, ...] | None = None) -> list:
@@ -78,9 +81,7 @@ def test_each_kind_equals_a_pass_overwritten_by_hand(config, model, positions):
         for intervention in everything(config, kind, positions):
             expected = by_hand(model, tokens, intervention, value)
             hook = intervention.hook(model, source)
-            torch.testing.assert_close(
-                model(tokens, hook), expected, rtol=0, atol=1e-12, msg=str(intervention)
-            )
+            assert_close(model(tokens, hook), expected, msg=str(intervention))
             assert not torch.equal(expected, model(tokens)), str(intervention)
     with pytest.raises(BadInput, match=rf"{len(tokens)} sums in a batch of 3: expected one"):
         model(tokens[:3], Patch(mlps={0}).hook(model, source))
@@ -96,7 +97,7 @@ def test_reading_fewer_positions_gives_the_same_logits(config, model):
         for intervention in (INTACT, *everything(config, kind, tuple(read[:2]))):
             expected = model(tokens, intervention.hook(model, source))[:, read]
             logits = model(tokens, intervention.hook(model, source, read), read)
-            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12, msg=str(intervention))
+            assert_close(logits, expected, msg=str(intervention))
 
 
 @pytest.mark.parametrize("kind", [Ablation, MeanAblation])
@@ -129,10 +130,10 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
         # patches have their own
         reference = source if isinstance(intervention, MeanAblation) else None
         alone = model(tokens, intervention.hook(model, reference, read), read)
-        torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12, msg=str(intervention))
+        assert_close(logits, alone, msg=str(intervention))
     watched = cache[name]
     model(tokens, cache_hook(cache, name), read)
-    torch.testing.assert_close(watched, cache[name], rtol=0, atol=1e-12)
+    assert_close(watched, cache[name])
 
 
 def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
@@ -155,7 +156,7 @@ def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_other
     block.k.weight[slow] = 0.3 * block.norm(model.embed.weight[9])
     tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)
     z = block.attention(model.embed(tokens) * 128**0.5, lambda name, x: x)
-    torch.testing.assert_close(FirstLayer(model).z(tokens, slice(None)), z, rtol=0, atol=1e-4)
+    assert_close(FirstLayer(model).z(tokens, slice(None)), z)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -163,11 +164,11 @@ def test_tables_where_all_scores_of_a_sum_are_far_below_the_largest(causal):
     config = ModelConfig(width=2, d_model=16, d_ff=8, causal=causal)
     model, tokens = random_model(config, noise=0.1).double(), tokens_of(config, count=40)
     model.blocks[0].q.weight *= 1e4
-    name = "blocks.0.attn.pattern"
-    pattern = model.run_with_cache(tokens)[1][name]
+    _, cache = model.run_with_cache(tokens)
+    pattern, scores = cache["blocks.0.attn.pattern"], cache["blocks.0.attn.scores"]
     assert (pattern == 1).any()  # some heads attend to one key alone
     by_table = FirstLayer(model).pattern(tokens, slice(None)).transpose(1, 2)
-    torch.testing.assert_close(by_table, pattern, rtol=0, atol=1e-6)
+    assert_close(by_table, pattern, scale=float(scores[scores.isfinite()].abs().max()))
 
 
 def test_as_data():

@@ -18,6 +18,9 @@ from carry_core.sums import Layout
 from carry_paper.findings import heads
 from tests.conftest import SHAPES, drawn, quick_first, random_model
 from tests.findings.test_interchange import attend, hand_made
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
 
 
 @pytest.mark.parametrize("width", [2, pytest.param(4, marks=pytest.mark.slow, id="4")])
@@ -134,7 +137,7 @@ def test_activations_are_those_of_the_ablated_model(noisy):
     activations = measure.activations(noisy, a, b, names, mlp)
     assert (activations["blocks.1.mlp_out"] == 0).all()
     _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout), ["blocks.1.resid_mid"])
-    torch.testing.assert_close(activations["blocks.1.resid_post"], cache["blocks.1.resid_mid"])
+    assert_close(activations["blocks.1.resid_post"], cache["blocks.1.resid_mid"])
 
 
 def test_squashing_by_brute_force(noisy):
@@ -170,7 +173,7 @@ def test_attention_is_the_mean_over_sums(noisy):
     a, b = sums.all_sums(2)
     _, cache = noisy.run_with_cache(sums.encode(a, b, noisy.config.layout))
     expected = torch.stack([cache[f"blocks.{l}.attn.pattern"].mean(0) for l in range(2)])
-    torch.testing.assert_close(measure.attention(noisy, a, b), expected)
+    assert_close(measure.attention(noisy, a, b), expected)
 
 
 def test_sample_has_every_class_in_turn():

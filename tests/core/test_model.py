@@ -7,6 +7,9 @@ from carry_core.errors import BadInput
 from carry_core.interventions import Ablation, MeanAblation, Patch
 from carry_core.model import POINTS, HookAt, ModelConfig, Transformer, rotary, rotate
 from tests.conftest import random_model, tokens_of
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
 
 
 def test_a_cache_has_every_point_and_changes_nothing(config, model):
@@ -24,7 +27,7 @@ def test_a_cache_has_every_point_and_changes_nothing(config, model):
     shapes |= {f"mlp.{x}": (batch, length, config.d_ff) for x in ("pre", "post")}
     assert {point: cache[f"blocks.0.{point}"].shape for point in POINTS} == shapes
     total = cache["blocks.0.attn.pattern"].sum(-1)
-    torch.testing.assert_close(total, torch.ones_like(total))
+    assert_close(total, torch.ones_like(total))
 
 
 def test_a_cache_has_what_the_hook_has_left(config, model):
@@ -73,26 +76,24 @@ def test_every_point_is_what_it_says_it_is(config, model):
             cache[f"blocks.{l}.{point}"] for point in POINTS
         )
         assert torch.equal(pre, cache[f"blocks.{l - 1}.resid_post"] if l else cache["embed"])
-        torch.testing.assert_close(q.flatten(-2), block.q(block.norm(pre)))
+        assert_close(q.flatten(-2), block.q(block.norm(pre)))
         q, k, v = (rotate(x, block.rotation) for x in (q, k, v))
         by_hand = (
             torch.stack([q[:, :, h] @ k[:, :, h].mT for h in range(config.heads)], 1)
             / config.d_head**0.5
         )
         unmasked = scores > -torch.inf
-        torch.testing.assert_close(scores[unmasked], by_hand[unmasked])
-        torch.testing.assert_close(pattern, scores.softmax(-1))
-        torch.testing.assert_close(
-            z, torch.stack([pattern[:, h] @ v[:, :, h] for h in range(config.heads)], 2)
-        )
-        torch.testing.assert_close(out, block.o(z.flatten(-2)))
+        assert_close(scores[unmasked], by_hand[unmasked])
+        assert_close(pattern, scores.softmax(-1))
+        assert_close(z, torch.stack([pattern[:, h] @ v[:, :, h] for h in range(config.heads)], 2))
+        assert_close(out, block.o(z.flatten(-2)))
         assert torch.equal(skip, pre)
         assert torch.equal(past, mid)
-        torch.testing.assert_close(mid, pre + out)
-        torch.testing.assert_close(up, block.up(block.norm(mid)))
-        torch.testing.assert_close(post, up.relu())
-        torch.testing.assert_close(after, mid + block.down(post))
-        torch.testing.assert_close(down, block.down(post))
+        assert_close(mid, pre + out)
+        assert_close(up, block.up(block.norm(mid)))
+        assert_close(post, up.relu())
+        assert_close(after, mid + block.down(post))
+        assert_close(down, block.down(post))
 
 
 def test_every_point_matters_and_only_from_its_position_on(config, model):
@@ -186,14 +187,14 @@ def test_a_decoder_continues_the_first_tokens_of_a_sum(layers):
     for length in range(1, config.layout.length + 1):
         first = tokens[:, :length]
         logits, activations = model.run_with_cache(first)
-        torch.testing.assert_close(logits, expected[:, :length], rtol=0, atol=1e-12)
-        torch.testing.assert_close(model(first, read=[-1])[:, 0], expected[:, length - 1])
+        assert_close(logits, expected[:, :length])
+        assert_close(model(first, read=[-1])[:, 0], expected[:, length - 1])
         for name in ("blocks.0.attn.v", f"blocks.{last}.resid_post"):
-            torch.testing.assert_close(activations[name], cache[name][:, :length])
+            assert_close(activations[name], cache[name][:, :length])
         for hook, whole in zip(hooks, changed, strict=True):
-            torch.testing.assert_close(model(first, hook), whole[:, :length], rtol=0, atol=1e-12)
+            assert_close(model(first, hook), whole[:, :length])
             row = model(first, hook, [length - 1])[:, 0]
-            torch.testing.assert_close(row, whole[:, length - 1], rtol=0, atol=1e-12)
+            assert_close(row, whole[:, length - 1])
         with pytest.raises(BadInput, match=f"expected positions from 0 to {length - 1}"):
             model(first, read=[length])
     for wrong in (tokens[:, :0], torch.cat([tokens, tokens], 1)):
@@ -248,7 +249,7 @@ def test_rotation_turns_pairs_and_depends_on_distance_only():
     scores = rotate(same[0], turn)[:, 0] @ rotate(same[1], turn)[:, 0].T
     for shift in range(-11, 12):
         diagonal = scores.diagonal(shift)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
+        assert_close(diagonal, diagonal[:1].expand_as(diagonal))
     angle = 5 * 10_000.0 ** (-2 / 8)
     cos, sin = math.cos(angle), math.sin(angle)
     (u, v), turned = x[5, 0, 2:4].tolist(), rotate(x, turn)[5, 0, 2:4].tolist()

@@ -22,6 +22,8 @@ from carry_paper.pages.words import provenance
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
+pytestmark = pytest.mark.machine
+
 NAME = "n1_s0.3_w0.2"
 
 
@@ -301,6 +303,40 @@ def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(runs_folder, monk
     monkeypatch.chdir(runs_folder.parent)
     with pytest.raises(BadInput, match=f"No weights of {NAME} from ours"):
         runs.load(NAME)
+
+
+def test_a_folder_one_level_too_high_is_enough_or_says_which(runs_folder, tmp_path):
+    """Of a group's folder, its only recipe is read; those further up list the groups."""
+    group_folder = tmp_path / "mine" / "runs" / UNLISTED
+    group_folder.mkdir(parents=True)
+    runs_folder.rename(group_folder / "quick")
+    checkpoint = tmp_path / "mine" / "checkpoints" / f"{UNLISTED}.quick" / "run3.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    save_file({"parameters/norm.bias": torch.zeros(3)}, checkpoint, {"format": "9"})
+    assert runs.load(group_folder).numbers == (3, 8)
+    assert runs.load(group_folder, runs=[8]).numbers == (8,)
+    data_folder = tmp_path / "mine"
+    for listed in (UNLISTED, f"runs/{UNLISTED}"):
+        folder = data_folder / f"runs/{UNLISTED}".removesuffix(listed)
+        with pytest.raises(BadInput, match=f"has no runs: .*; name one .* down: {listed}\\.$"):
+            runs.load(folder)
+
+    save_random(groups.find(UNLISTED), (3,), "paper", 9)
+    (data_dir() / "runs" / UNLISTED / "paper").rename(group_folder / "paper")
+    expected = "not trained alike .paper/run3.safetensors of .*; quick/run3.safetensors of .*folder"
+    with pytest.raises(BadInput, match=expected):
+        runs.load(group_folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_of_any_floating_type_are_loaded(runs_folder, dtype):
+    before = runs.load(runs_folder).weights[3]
+    rewritten(
+        lambda tensors, metadata: tensors.update({k: p.to(dtype) for k, p in tensors.items()})
+    )(runs_folder)
+    loaded = runs.load(runs_folder).weights[3]
+    for name, p in before.items():
+        assert torch.equal(loaded[name], p.to(dtype).float())
 
 
 def another_recipe(runs_folder):

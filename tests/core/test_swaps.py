@@ -18,6 +18,8 @@ from carry_core.sums import Layout
 from tests.conftest import random_model
 from tests.core.test_promises import CHANGES, SMALL
 
+pytestmark = pytest.mark.machine
+
 
 def pairs_for(config, variable, column, count=12):
     """Return pairs in which a digit of the model's answer may differ; four columns are padded."""

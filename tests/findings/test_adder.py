@@ -9,6 +9,8 @@ from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import adder
 from tests.conftest import random_model
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.mark.parametrize("width", [2, 3])
 def test_the_schoolbook_adds_by_brute_force(width):

@@ -13,6 +13,9 @@ from carry_paper.findings import carry_line
 from carry_paper.findings.carry_line import Column, Stream, carry_columns, column_lines
 from tests.conftest import SHAPES, drawn, random_model
 from tests.findings.test_interchange import DIGIT, HALF, LOW, attend, hand_made
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
 
 DEEP = [name for name, config in SHAPES.items() if config.layers > 1]
 # The code of a carry is in one of these coordinates, by the digit sum of the column it goes to.
@@ -337,8 +340,8 @@ def test_a_swap_takes_the_coordinates_of_the_source_and_no_others():
     base, source = torch.randn(2, 5, 7, generator=generator)
     axes = torch.linalg.qr(torch.randn(7, 7, generator=generator)).Q.T
     patched = carry_line.swapped(base, source, axes[:3])
-    torch.testing.assert_close(patched @ axes[:3].T, source @ axes[:3].T)
-    torch.testing.assert_close(patched @ axes[3:].T, base @ axes[3:].T)
+    assert_close(patched @ axes[:3].T, source @ axes[:3].T)
+    assert_close(patched @ axes[3:].T, base @ axes[3:].T)
 
 
 @pytest.mark.parametrize("name", DEEP)
@@ -349,11 +352,11 @@ def test_the_parts_are_what_the_hooks_say_and_their_shares_sum_to_one(name):
         pairs = pairs_of(config, column)
         streams = carry_line.stream(model, pairs[:, 0], pairs[:, 1], column.position)
         rest = streams.resid_mid - torch.stack(list(streams.parts.values())).sum(0)
-        torch.testing.assert_close(rest, rest[:1, :1].expand_as(rest))
+        assert_close(rest, rest[:1, :1].expand_as(rest))
 
         line = carry_line.difference_in_means(streams.resid_mid)
         step = (streams.resid_mid[1] - streams.resid_mid[0]).mean(0)
-        torch.testing.assert_close(line, step / step.norm())
+        assert_close(line, step / step.norm())
         shares = carry_line.shares(line, streams)
         assert sum(shares.values()) == pytest.approx(1)
         late = [part for part in shares if carry_line.is_late(part, config)]
@@ -429,7 +432,7 @@ def test_axes_begin_with_the_line_and_go_on_by_size():
     resid_mid = torch.stack([torch.zeros(500, 3), step])
     line = torch.tensor([1.0, 0, 0])
     axes = carry_line.axes_after(line, resid_mid)
-    torch.testing.assert_close(axes @ axes.T, torch.eye(3))
+    assert_close(axes @ axes.T, torch.eye(3))
     assert axes.abs().argmax(1).tolist() == [0, 1, 2]
 
 
@@ -439,7 +442,7 @@ def test_a_line_is_taken_to_a_rotated_run():
     rotation = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q
     line = carry_line.unit(torch.randn(8, generator=generator))
     rotated = streams @ rotation + 3
-    torch.testing.assert_close(carry_line.aligned(line, streams, rotated), line @ rotation)
+    assert_close(carry_line.aligned(line, streams, rotated), line @ rotation)
 
 
 def test_streams_of_some_pairs_are_theirs():

@@ -9,6 +9,7 @@ from carry_core.model import ModelConfig
 from carry_core.sums import Layout
 from carry_paper.findings import causes, neurons
 from tests.conftest import random_model
+from tests.helpers.tolerances import assert_close
 
 CONFIG = ModelConfig(d_model=16, d_ff=24)
 
@@ -83,10 +84,10 @@ def test_long_columns_look_as_the_trained_one_does():
         expected = torch.zeros(layout.length)
         expected[[first, second, first + 1]] = 1 / 3
         for query in (first, second, answer):
-            torch.testing.assert_close(imposed[0, 0, query], expected)
+            assert_close(imposed[0, 0, query], expected)
     rows = causes.long_rows(layout, 3)
     other_queries = [query for query in range(layout.length) if query not in rows]
-    torch.testing.assert_close(imposed[:, :, other_queries], pattern[:, :, other_queries])
+    assert_close(imposed[:, :, other_queries], pattern[:, :, other_queries])
 
 
 def test_digits_of_longer_sums_by_brute_force():

@@ -10,6 +10,9 @@ from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import adder, geometry, pentagon
 from carry_paper.findings.base import Fields
 from tests.conftest import random_model
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
 
 
 @pytest.fixture
@@ -35,8 +38,8 @@ def test_directions_are_the_unit_vectors_on_which_points_are_coordinates(cloud):
     x, along = cloud
     points, _ = geometry.principal_axes(x, [along])
     directions = geometry.axis_directions(x, points)
-    torch.testing.assert_close(directions @ directions.T, torch.eye(6), rtol=0, atol=1e-4)
-    torch.testing.assert_close((x - x.mean(0)) @ directions.T, points, rtol=0, atol=1e-3)
+    assert_close(directions @ directions.T, torch.eye(6))
+    assert_close((x - x.mean(0)) @ directions.T, points)
 
 
 def test_an_axis_is_turned_by_the_label_that_it_tells_best(cloud):

@@ -22,7 +22,10 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import registry
 from carry_paper.pages.parameters import chosen_classes
 from tests.conftest import random_model
+from tests.helpers.tolerances import assert_close
 from tests.helpers.trainings import save_random
+
+pytestmark = pytest.mark.machine
 
 TINY = ModelConfig(width=3, d_model=16, d_ff=12)
 
@@ -69,7 +72,7 @@ def test_attention_ahead_by_hand():
             expected = sum(
                 pattern[:, row, column + 1] + pattern[:, row, 5 + column + 1] for row in rows
             ) / len(rows)
-            torch.testing.assert_close(attention_ahead[:, column], expected)
+            assert_close(attention_ahead[:, column], expected)
 
 
 def test_the_two_kinds_of_staircase_by_hand():
@@ -168,12 +171,8 @@ def test_cells_by_arrival_by_hand():
     means = lengths.means_by_carry_in(ClassAccuracies(accuracy, -accuracy, 0.0))
     # a one arrives at position 0 in C@1, C all and C all con., at 1 in C@2, C all and C all con.;
     # never at 2
-    torch.testing.assert_close(
-        means[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]), equal_nan=True
-    )
-    torch.testing.assert_close(
-        means[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5])
-    )
+    assert_close(means[1], torch.tensor([(3 + 9 + 12) / 3, (7 + 10 + 13) / 3, torch.nan]))
+    assert_close(means[0], torch.tensor([(0 + 6) / 2, (1 + 4) / 2, (2 + 5 + 8 + 11 + 14) / 5]))
 
 
 def test_who_carries_and_who_corrects_in_a_planted_model():
@@ -214,7 +213,7 @@ def test_accuracy_counts_every_position(tiny):
     logits = wide(sums.encode(a, b, wide.config.layout))[:, list(wide.config.layout.answer)]
     hit = logits.argmax(-1) == sums.digits(a + b, 5)
     assert whole == pytest.approx(hit.all(1).double().mean().item())
-    torch.testing.assert_close(by_position, hit.double().mean(0))
+    assert_close(by_position, hit.double().mean(0))
 
 
 def test_the_best_direction_in_the_plane_is_at_least_as_good_as_the_axis(tiny):

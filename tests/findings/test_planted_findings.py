@@ -20,6 +20,9 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Dissected, Survey
 from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Measurement
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
 
 Plant = Callable[..., Evidence]
 ONE, OTHER = (Ablation(heads={(1, head)}) for head in (0, 1))
@@ -324,7 +327,7 @@ def test_the_share_to_the_right_leaves_other_tokens_out():
     pattern[1, tens, 6] = 1.5
     pattern[1, hundreds, 0] = 1.0
     share = heads.share_to_the_right(pattern, layout)
-    torch.testing.assert_close(share, torch.tensor([[0.5, 0.0], [0.0, 0.75]]))
+    assert_close(share, torch.tensor([[0.5, 0.0], [0.0, 0.75]]))
 
 
 def test_every_digit_needs_a_stair(models, monkeypatch):

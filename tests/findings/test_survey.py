@@ -13,6 +13,7 @@ from carry_core.sums import all_sums
 from carry_paper.findings import heads, survey
 from carry_paper.findings.survey import Need, Samples
 from tests.conftest import random_model
+from tests.helpers.tolerances import assert_close
 
 
 @pytest.fixture(
@@ -29,8 +30,8 @@ def noisy(request, monkeypatch) -> Transformer:
 
 
 def assert_same(measured: ClassAccuracies, expected: ClassAccuracies) -> None:
-    torch.testing.assert_close(measured.accuracy, expected.accuracy)
-    torch.testing.assert_close(measured.corrected, expected.corrected)
+    assert_close(measured.accuracy, expected.accuracy)
+    assert_close(measured.corrected, expected.corrected)
     assert measured.exact_match == pytest.approx(expected.exact_match)
 
 

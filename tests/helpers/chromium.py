@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-PROGRAM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -26,18 +26,55 @@ BLANK = "about:blank"
 KEY_CODES = {"Tab": 9, "Escape": 27}
 
 
+class Unusable(Exception):
+    """The reason why there is no browser here, as a part of a sentence."""
+
+
+@cache
+def find() -> str:
+    """Return the first Chromium of this machine that shows a file of a temporary folder.
+
+    The one of a Linux distribution may be a stub, or may see no such folder.
+
+    Raises:
+        Unusable: There is none.
+    """
+    reasons = []
+    for program in filter(None, map(shutil.which, NAMES)):
+        try:
+            _try(program)
+        except (AssertionError, OSError) as error:
+            reasons.append(f"{program}: {error}")
+        else:
+            return program
+    raise Unusable("; ".join(reasons) or f"there is no {', '.join(NAMES)}")
+
+
+def _try(program: str) -> None:
+    """Show a file; raise `AssertionError` or `OSError` if that fails."""
+    # Processes of the browser may still write to the folder while it is deleted.
+    with TemporaryDirectory(prefix="chromium", ignore_cleanup_errors=True) as folder:
+        page = Path(folder) / "page.html"
+        page.write_text("<title>shown</title>")
+        browser = Chromium(Path(folder) / "profile", program)
+        try:
+            browser.open(page.as_uri())
+            assert browser.run("document.title") == "shown", "it shows no file"
+        finally:
+            browser.close()
+
+
 class Chromium:
     """One browser with one page."""
 
-    def __init__(self, profile: Path) -> None:
-        assert PROGRAM
+    def __init__(self, profile: Path, program: str) -> None:
         (to_read, self.to_write), (self.to_listen, to_speak) = os.pipe(), os.pipe()
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_speak}'
         arguments = [
             "bash",
             "-c",
             command,
-            PROGRAM,
+            program,
             *FLAGS,
             f"--user-data-dir={profile}",
             BLANK,

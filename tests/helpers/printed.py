@@ -7,7 +7,7 @@ import pytest
 
 def words(text: str) -> list[str | float]:
     """The words of a text, its numbers as numbers."""
-    return [float(word) if re.fullmatch(r"\d+\.\d+", word) else word for word in text.split()]
+    return [float(word) if re.fullmatch(r"-?\d+\.\d+", word) else word for word in text.split()]
 
 
 def assert_same_words(printed: str, expected: str) -> None:

@@ -12,13 +12,13 @@ from carry_core.curves import shapes_of_curves
 from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import fused, loop
+from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 
 FEW = 40  # sums of a class, or pairs, where a test measures on few
 QUICK = Recipe("quick", 1e-3, warmup=10)
-needs_fused = pytest.mark.skipif(bool(fused.why_not()), reason=fused.why_not())
+needs_fused = pytest.mark.needs("the fused step")
 
 
 def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:

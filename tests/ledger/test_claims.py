@@ -175,6 +175,7 @@ def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_
     assert "run0.safetensors is damaged" in rows[0]["detail"]
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["data/", "n2/squashing", "pad6_primed/", "tab2/", "llm/"])
 def test_a_sample_of_the_authors_results_again(with_release, prefix):
@@ -216,6 +217,7 @@ def _same(measured: results.Row, stored: results.Row) -> None:
     assert measured.runs == pytest.approx(stored.runs, abs=1e-3)
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)

@@ -7,7 +7,7 @@ from carry_paper.llm import prompts, staircases
 from carry_paper.llm.model import ablated, blocks
 from tests.helpers.llm_models import KINDS, build
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 
 @pytest.mark.parametrize("kind", KINDS)

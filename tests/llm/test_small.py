@@ -6,7 +6,7 @@ import torch
 from carry_paper.llm import prompts, small
 from carry_paper.llm.model import inspect_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 BARE = prompts.TEMPLATES["bare"]
 

@@ -14,6 +14,7 @@ from carry_paper.llm import prompts, staircases, survey
 from carry_paper.llm.model import blocks, format_heads, inspect_model
 from carry_paper.llm.staircases import most_frequent
 from tests.helpers.llm_models import KINDS, TOKENIZERS, folder
+from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.slow
 
@@ -114,13 +115,11 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, plain_survey):
         block = blocks(model)[layer]
         with torch.inference_mode():
             added = block.layer.mlp(block.norm(middle))
-        torch.testing.assert_close(middle + added, end, atol=1e-4, rtol=1e-4, equal_nan=True)
+        assert_close(middle + added, end)
         # the last entry of hidden_states is after the final norm
         for prompt, expected in enumerate(streams):
             if layer < 2 and output < expected.shape[1]:
-                torch.testing.assert_close(
-                    end[prompt], expected[layer, output], atol=1e-4, rtol=1e-4
-                )
+                assert_close(end[prompt], expected[layer, output])
     kinds = [a.kind for a in plain_survey.ablated]
     assert kinds[:3] == ["asked", "frequent", "frequent"]
     assert {*kinds[3:]} <= {"random"}
@@ -128,7 +127,7 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, plain_survey):
     assert len({a.heads for a in plain_survey.ablated[1:]}) == len(kinds) - 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.needs("a CUDA device")
 def test_a_gpu_gives_the_same_survey(model_folder, plain_survey, tmp_path):
     on_gpu = survey.Surveyor(
         inspect_model(str(model_folder), BARE, device="cuda"), tmp_path / "gpu", **PLAN
@@ -161,7 +160,7 @@ def test_what_was_stopped_goes_on_where_it_was(model_folder, plain_survey, tmp_p
     assert batches == [6, 2, *[6, 6, 6, 2] * len(plain_survey.ablated)]
     assert again.lines() == plain_survey.lines()
     assert torch.equal(again.wins, plain_survey.wins)
-    torch.testing.assert_close(again.points, plain_survey.points, equal_nan=True)
+    assert_close(again.points, plain_survey.points)
     batches.clear()
     run(model_folder, tmp_path / "parts")
     assert batches == []

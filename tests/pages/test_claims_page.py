@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections import Counter
 from dataclasses import replace
@@ -182,9 +181,7 @@ def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
     }
 
 
-@pytest.mark.skipif(
-    shutil.which("node") is None, reason="Node is not here to run the script's tests"
-)
+@pytest.mark.needs("Node")
 def test_the_functions_of_the_script():
     command = ["node", "--test", str(ROOT / "tests" / "pages" / "claims.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

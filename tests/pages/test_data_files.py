@@ -185,6 +185,29 @@ def test_data_come_with_outputs_where_they_are_asked_for(monkeypatch):
     assert [output.get("text/csv") for output in outputs] == [None, "a\n1.5\n", "a\n1.5\n"]
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_whole"),
+    [({}, False), ({"CARRY_CSV": "all"}, True), ({"CARRY_FIGURES": "svg"}, True)],
+)
+def test_large_data_are_left_out_of_what_papermill_writes(monkeypatch, environment, is_whole):
+    """A line says how to have them; `make book` and `make rerun` have them all."""
+    outputs: list[dict[str, str]] = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
+    kernel = SimpleNamespace(user_ns={"In": ["", "# Parameters\nrun = 3\n"]})
+    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
+    monkeypatch.setattr(data_files, "LARGEST_OUTPUT", 100)
+    for name in ("CARRY_CSV", "CARRY_FIGURES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    show(pd.DataFrame({"a": range(10)}))
+    show(pd.DataFrame({"a": range(1000)}))
+    assert ["text/csv" in output for output in outputs[:2]] == [True, is_whole]
+    assert len(outputs) == 2 + (not is_whole)
+    if not is_whole:
+        assert outputs[2]["text/plain"].startswith("The data of this figure or table, 0.0 MB")
+
+
 def test_files_stand_beside_a_notebook_with_links_to_them(tmp_path):
     named = {"scrapbook": {"name": "figure"}}
     long = "a\n" + "0.5\n" * data_files.LARGEST_PLAIN
@@ -206,3 +229,4 @@ def test_files_stand_beside_a_notebook_with_links_to_them(tmp_path):
     assert 'href="fig03/table1.csv"' in links[3]
     assert 'href="fig03/table2.csv"' in links[5]
     assert links[6] == "no data"
+    assert list(data_files.data_files(notebook)) == []

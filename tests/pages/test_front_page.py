@@ -1,6 +1,5 @@
 """The front page: its words come from the ledger, and its sum from the model itself."""
 
-import os
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,15 +13,11 @@ from carry_core.interventions import Ablation
 from carry_paper.findings import adder
 from carry_paper.pages import claims_page, front_page, playground
 from carry_paper.pages.claims_page import Entry
-from tests.helpers import chromium
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html" / "book" / "index.html"
 
-needs_browser = pytest.mark.skipif(
-    chromium.PROGRAM is None or not SITE.exists(),
-    reason="the page needs Chromium and a site: run make book",
-)
+needs_site = pytest.mark.needs("the built site")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +76,8 @@ READY = "document.getElementById('pg-live')?.dataset.seconds"
 PRESS = "[...document.querySelectorAll('#pg-parts button')][{}].click()"
 
 
-@needs_browser
+@pytest.mark.machine
+@needs_site
 def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser):
     browser.open(SITE.as_uri())
     browser.wait(READY, 20)
@@ -123,7 +119,7 @@ def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser)
     assert link.endswith(f"playground.html#run={MAIN}/0&sum={a}+{b}&do={ablation}")
 
 
-@needs_browser
+@needs_site
 def test_another_sum_has_its_own_steps(browser):
     browser.open(SITE.as_uri())
     browser.wait(READY, 20)
@@ -142,12 +138,10 @@ def test_another_sum_has_its_own_steps(browser):
         assert rows[3] == [*f"{a + b:03}"]
 
 
-@needs_browser
+@needs_site
+@pytest.mark.needs("an idle machine")
 def test_the_first_answer_is_there_within_a_second(browser):
     """On a machine with nothing else to do; the quickest of five openings."""
-    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
-    if busy > 1.5:
-        pytest.skip(f"the machine is too busy to time a page: {busy:.1f} processes per core")
     seconds = []
     for _ in range(5):
         browser.open(SITE.as_uri())
@@ -155,7 +149,8 @@ def test_the_first_answer_is_there_within_a_second(browser):
     assert min(seconds) < 1, seconds
 
 
-@needs_browser
+@pytest.mark.machine
+@needs_site
 def test_without_its_weights_the_page_says_so(browser, tmp_path):
     page = SITE.read_text().replace("../", f"{SITE.parents[1].as_uri()}/")
     (tmp_path / "index.html").write_text(page.replace("-run0.js", "-run99.js"))

@@ -43,7 +43,7 @@ from carry_core.sums import Layout
 from carry_paper import cli
 from carry_paper.pages.page import Page
 from carry_paper.pages.parameters import check_addends, check_decoders, chosen_classes
-from carry_paper.training import loop
+from carry_paper.training import estimates
 from tests.conftest import SHAPES, random_model
 from tests.helpers.trainings import save_random
 from tests.test_damage import CASES, NAME, write_run
@@ -905,7 +905,7 @@ def command_line(draw: Any) -> list[str]:
 
 
 def test_a_command_line_ends_well_or_in_one_line(data, monkeypatch, tmp_path):
-    monkeypatch.setattr(loop, "estimate", lambda *_: 1.0)
+    monkeypatch.setattr(estimates, "seconds_left", lambda *_: 1.0)
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
 

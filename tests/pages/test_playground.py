@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from carry_core.model import ModelConfig, Transformer, no_hook
 from carry_paper.findings import adder, line_table
 from carry_paper.pages import playground
 from tests.book.test_notebooks import parameters
-from tests.helpers import chromium
+from tests.helpers.tolerances import assert_close, tolerance
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html" / "book" / "playground.html"
@@ -32,13 +31,8 @@ TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]
 SOURCE = (274, 358)  # of the patches in `reference`
 
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None, reason="Node is not here to run the page's scripts"
-)
-needs_browser = pytest.mark.skipif(
-    chromium.PROGRAM is None or not SITE.exists(),
-    reason="the page needs Chromium and a site: run make book",
-)
+needs_node = pytest.mark.needs("Node")
+needs_site = pytest.mark.needs("the built site")
 
 
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
@@ -200,7 +194,7 @@ def test_a_probe_is_fisher_s_discriminant_with_a_tenth_of_shrinkage(noise):
     within = apart.T @ apart / len(x)
     shrunk = 0.9 * within + 0.1 * within.diagonal().mean() * torch.eye(128)
     expected = torch.linalg.solve(shrunk, means.T).T
-    torch.testing.assert_close(tensors["weight"], expected, rtol=1e-6, atol=1e-6)
+    assert_close(tensors["weight"], expected, computed_in=torch.float32)
     bias = (digit.bincount() / len(x)).log() - (means * expected).sum(1) / 2
     assert probe["bias"] == pytest.approx(bias.tolist(), abs=1e-4)
 
@@ -219,6 +213,7 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
         )
 
 
+@pytest.mark.machine
 def test_a_carry_is_held_where_the_line_says():
     """The coordinate becomes what was asked for, and nothing changes across the line."""
     model = runs.load(MAIN).model(2)
@@ -236,14 +231,16 @@ def test_a_carry_is_held_where_the_line_says():
             direction = line.direction.double()
             coordinate = after[point][:, line.position].double() @ direction
             expected = 0.75 * line.no_carry + 0.25 * line.carry
-            torch.testing.assert_close(coordinate, torch.full_like(coordinate, expected))
+            assert_close(coordinate, torch.full_like(coordinate, expected), torch.float32)
             along = change[:, line.position] @ direction / direction.square().sum()
             across = change[:, line.position] - along[:, None] * direction
-            assert across.abs().max() < 1e-6
+            largest = float(before[point].abs().max())
+            assert across.abs().max() < tolerance(torch.float32, largest)
             change[:, line.position] = 0
             assert not change.any()
 
 
+@pytest.mark.machine
 def test_a_line_moves_the_carry_in_most_swaps():
     """The page's lines, of fewer pairs, are those that the book has stored."""
     for run in (0, 2):
@@ -352,6 +349,7 @@ def test_what_the_page_says_about_its_links_is_so():
     assert answers == ["523", "523", "523", "523"]
 
 
+@pytest.mark.machine
 def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
     """In the run that pages open with, each part costs a digit: one too large, one too small.
 
@@ -409,7 +407,7 @@ def type_into(browser, field, text):
     )
 
 
-@needs_browser
+@needs_site
 def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     show(browser)
     type_into(browser, "pg-a", "261")
@@ -434,7 +432,7 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     assert browser.run(f"{controls}.filter((x) => !({has_name})).map((x) => x.outerHTML)") == []
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("width", [400, 1400])
 def test_a_link_shows_what_it_says_at_each_width(browser, width):
     part = '{"kind":"Patch","heads":[[1,0]],"positions":[7],"source":[261,332]}'
@@ -451,7 +449,7 @@ PARTS_DONE = [
 ]
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("part", PARTS_DONE, ids=lambda part: type(part).__name__)
 def test_the_address_and_the_copied_python_are_the_same_intervention(browser, capsys, part):
     show(browser, f"#run={MAIN}/0&sum=345+278&do={part.to_json()}")
@@ -467,7 +465,7 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
     assert re.match(rf"345 \+ 278 = {digits}\D", browser.run(SPOKEN))
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize(
     ("field", "text", "message"),
     [
@@ -493,7 +491,7 @@ def test_a_bad_number_is_a_line_beside_it_and_greys_the_answer(browser, field, t
     assert browser.run(f"[{style}.opacity, {style}.fontWeight]") == ["1", "700"]
 
 
-@needs_browser
+@needs_site
 def test_another_control_puts_the_last_sum_back_in_place_of_a_bad_one(browser):
     show(browser)
     type_into(browser, "pg-a", "12x")
@@ -503,7 +501,7 @@ def test_another_control_puts_the_last_sum_back_in_place_of_a_bad_one(browser):
     assert browser.run("document.getElementById('pg-a').ariaInvalid") == "false"
 
 
-@needs_browser
+@needs_site
 def test_the_page_opens_on_a_sum_and_a_click_changes_a_digit(browser):
     """Nothing is off at first; each chip, by itself, makes a digit too large or too small."""
     show(browser)
@@ -525,7 +523,7 @@ def test_the_page_opens_on_a_sum_and_a_click_changes_a_digit(browser):
         browser.wait(f"{DIGITS} === '623'")
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("run", [f"{MAIN}/4", f"{ONE_LAYER}/0", "n3_s0.3_w0.2/0"])
 def test_the_panel_has_the_parts_of_the_run(browser, run):
     """Every part of each layer has its button once, and the decision head has its name."""
@@ -548,7 +546,7 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
         assert "has no line" in browser.run("document.getElementById('pg-line').textContent")
 
 
-@needs_browser
+@needs_site
 def test_ten_stops_of_the_tab_key_reach_all_that_matters(browser):
     show(browser)
     browser.run("document.getElementById('pg-run').focus()")
@@ -566,7 +564,7 @@ def test_ten_stops_of_the_tab_key_reach_all_that_matters(browser):
     ]
 
 
-@needs_browser
+@needs_site
 def test_a_finger_hits_every_control_on_a_phone(browser):
     """Each is 24 px wide and high, or more."""
     patch = '{"kind":"Patch","heads":[[1,0]],"source":[261,332]}'
@@ -580,7 +578,7 @@ def test_a_finger_hits_every_control_on_a_phone(browser):
     assert browser.run(sizes) == []
 
 
-@needs_browser
+@needs_site
 def test_arrow_keys_move_in_the_panel(browser):
     show(browser)
     browser.run(f"{PART.format('head 1:0')}.focus()")
@@ -597,7 +595,7 @@ def test_arrow_keys_move_in_the_panel(browser):
     assert browser.run(f"{stops}.map((x) => x.ariaLabel)") == [skip]
 
 
-@needs_browser
+@needs_site
 def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, capsys):
     """The digit changes at the mark, as PyTorch's does; the copied Python gives the same answer."""
     show(browser, f"#run={MAIN}/2&sum=352+271")
@@ -630,7 +628,8 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
     browser.wait("!location.hash.includes('line=')")
 
 
-@needs_browser
+@pytest.mark.machine
+@needs_site
 def test_the_most_active_neurons_are_the_models(browser):
     show(browser, f"#run={MAIN}/1&sum=352+271")
     model = runs.load(MAIN).model(1)
@@ -646,7 +645,7 @@ def test_the_most_active_neurons_are_the_models(browser):
     browser.wait(f"document.getElementById('pg-call').textContent === '{call}'")
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize(
     ("fragment", "field", "message"),
     [
@@ -667,7 +666,8 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, me
     assert browser.run(SPOKEN).startswith("352 + 271 = 623, correct.")
 
 
-@needs_browser
+@pytest.mark.machine
+@needs_site
 def test_the_frames_have_the_numbers_of_the_run(browser):
     model = runs.load(MAIN).model(2)
     part = Ablation(heads={(1, 0)})
@@ -701,7 +701,7 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
     )
 
 
-@needs_browser
+@needs_site
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.open(TRAINING.as_uri() + f"#run={ONE_LAYER}/3&epoch=300", width)
@@ -719,7 +719,7 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     browser.wait("/not a run.*not an epoch/.test(document.getElementById('pg-line').textContent)")
 
 
-@needs_browser
+@needs_site
 def test_the_slider_of_figure_5_shows_the_ablated_accuracies(browser):
     browser.open(
         (TRAINING.parent / "fig05_mlp_evolution.html").as_uri() + f"#run={MAIN}/2&epoch=120"

@@ -1,5 +1,7 @@
 """Copies of notebooks have values where the book's have markers."""
 
+from pathlib import Path
+
 import lab
 import nbformat
 import pytest
@@ -53,6 +55,69 @@ def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
     assert copy.cells[-1].source == "0.12 here, 5 of 6 there, –."
     assert notebook.cells[-1].source == source
     assert copy.cells[0] == notebook.cells[0]
+
+
+def executed(path: Path) -> Path:
+    """Write a page as papermill leaves it, with its own value, one of the book, and a table."""
+    notebook = storing(share="0.1235")
+    notebook.cells[0].outputs.append(new_output("display_data", {"text/csv": "a\n1\n"}))
+    of_the_book = "{glue:text}`claims.ipynb::origin_author`"
+    notebook.cells.append(new_markdown_cell(f"{{glue:text}}`share:.2f`, {of_the_book}."))
+    nbformat.write(notebook, path)
+    return path
+
+
+def test_a_notebook_that_papermill_wrote_gets_its_values_and_files(carry, tmp_path):
+    path = executed(tmp_path / "mine.ipynb")
+    code, printed, _ = carry("fill", str(path))
+    said = f"{path}: values in its sentences; table1.csv in {tmp_path / 'mine'}.\n"
+    assert (code, printed) == (0, said)
+    assert (tmp_path / "mine" / "table1.csv").read_text() == "a\n1\n"
+    filled = path.read_bytes()
+    of_the_book = glued(nbformat.read(NOTEBOOKS / "claims.ipynb", 4))["origin_author"]
+    assert nbformat.reads(filled, 4).cells[-1].source == f"0.12, {of_the_book}."
+    assert carry("fill", str(path))[:2] == (0, f"{path}: values in its sentences.\n")
+    assert path.read_bytes() == filled
+
+
+def test_a_notebook_whose_sentences_have_no_values_is_left_as_it_is(carry, tmp_path):
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# A page")]), path)
+    before = path.read_bytes()
+    assert carry("fill", str(path))[0] == 0
+    assert path.read_bytes() == before
+
+
+STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "mine.ipynb does not exist: run papermill again"),
+        ("{", "mine.ipynb is damaged (Notebook does not appear to be JSON: '{')"),
+        ("[]", "mine.ipynb is damaged"),
+        (
+            nbformat.writes(new_notebook(cells=[new_markdown_cell("{glue:text}`share`")])),
+            "mine.ipynb has no values: expected a notebook that was run, by papermill",
+        ),
+        (
+            nbformat.writes(new_notebook(cells=[new_code_cell(outputs=[STOPPED])])),
+            "mine.ipynb lacks values, since an error stopped it (BadInput: run=9: expected a run)",
+        ),
+    ],
+)
+def test_a_notebook_without_values_is_refused_and_no_other_is_changed(
+    refused, tmp_path, content, complaint
+):
+    first = executed(tmp_path / "first.ipynb")
+    before = first.read_bytes()
+    path = tmp_path / "mine.ipynb"
+    if content is not None:
+        path.write_text(content)
+    assert complaint in refused("fill", str(first), str(path))
+    assert first.read_bytes() == before
+    assert not (tmp_path / "first").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.helpers.trainings import weights
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.needs("a CUDA device"),
 ]
 
 RECIPE = Recipe("paper", 1.4e-4)

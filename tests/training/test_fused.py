@@ -19,7 +19,7 @@ from carry_paper.training.stacked import THRESHOLD
 from carry_paper.training.trainer import MOMENTS, Trainer
 from tests.helpers.trainings import QUICK, needs_fused, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 SHAPES = {
     "one layer": ModelConfig(layers=1),
@@ -78,7 +78,6 @@ def compare(trainer, seed, count):
 def test_gradients_are_autograds(reference, product, monkeypatch):
     """The last tile has six sums; then without dropout; with matrix registers and without."""
     monkeypatch.setenv("CXX", product)
-    monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
     reference.stack.threshold = 0
     reference.stack.scale = 1.0
     reference.masks = lambda shape, dtype: torch.ones(shape, dtype=dtype)
@@ -217,10 +216,9 @@ def test_logits_are_the_references(reference):
 
 @pytest.mark.parametrize(("compiler", "lacks", "message"), [FAILS, LACKS, NO_COMMAND, BLANK])
 def test_where_it_cannot_be_built_one_line_says_why(
-    compiler, lacks, message, tmp_path, monkeypatch
+    compiler, lacks, message, tmp_path, monkeypatch, processor_with
 ):
-    monkeypatch.setattr(fused, "cpu_info", lambda entry: " ".join(fused.INSTRUCTIONS - {lacks}))
-    monkeypatch.setattr(fused, "library", fused.library.__wrapped__)
+    processor_with(fused.INSTRUCTIONS - {lacks})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", compiler)
     with pytest.raises(BadInput, match=f"{re.escape(message)}.*such as auto"):

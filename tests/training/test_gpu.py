@@ -3,12 +3,16 @@
 It runs on a GPU; or on a CPU in Triton's interpreter, by `make triton`.
 """
 
+# ruff: noqa: E402 (the modules below import Triton)
+
 from dataclasses import replace
 
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="needs Triton, and a GPU or its interpreter")
+from tests.helpers import needs
+
+needs.require("Triton")
 
 from carry_core import groups
 from carry_core.errors import BadInput
@@ -29,10 +33,6 @@ pytestmark = [
     pytest.mark.slow,
     # The interpreter itself makes numpy warn.
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
-    pytest.mark.skipif(
-        not (INTERPRETED or torch.cuda.is_available()),
-        reason="needs Triton, and a GPU or its interpreter",
-    ),
 ]
 
 DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -24,6 +24,8 @@ from carry_paper.training.trainer import Trainer
 from tests.findings import test_dynamics as planted
 from tests.helpers.trainings import QUICK, needs_fused, save_random
 
+pytestmark = pytest.mark.machine
+
 NAME = "n1_s0.3_w0.2"
 SPARSE = np.array([*range(1, 51), *range(60, 401, 10)])
 

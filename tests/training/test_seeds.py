@@ -19,6 +19,8 @@ from carry_paper.training.seeds import OWN, Seeds
 from carry_paper.training.trainer import Trainer, split
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
 
+pytestmark = pytest.mark.machine
+
 
 def original_streams(run: int) -> tuple[torch.Generator, torch.Generator, SeedSequence]:
     """The derivation that made the runs that are shipped, as it was before seeds could be set."""

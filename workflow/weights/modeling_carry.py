@@ -1,6 +1,7 @@
 """A transformer that adds, in plain PyTorch: `python modeling_carry.py run0 158+265`."""
 
 import json
+import re
 import sys
 from math import sqrt
 from pathlib import Path
@@ -15,12 +16,13 @@ Config = dict[str, int]
 
 
 def load(folder: str) -> tuple[Weights, Config]:
-    """Return a run's weights by name, and the shape of the model."""
+    """Return a run's weights by name, and the shape of the model; ValueError if a file is bad."""
     try:
         config = json.loads((Path(folder) / "config.json").read_text())
         weights = load_file(Path(folder) / "model.safetensors")
     except Exception as error:
-        sys.exit(f"{folder} is incomplete ({error}): get it again; `sha256sum -c` checks it.")
+        reason = f"{folder} is incomplete ({error}): get it again; `sha256sum -c` checks it."
+        raise ValueError(reason) from error
     return {name: weight.float() for name, weight in weights.items()}, config
 
 
@@ -52,16 +54,29 @@ def logits(w: Weights, config: Config, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def answer(w: Weights, config: Config, text: str) -> str:
-    """Return the model's answer to a sum such as 158+265, both numbers with all their digits."""
+    """Return the model's answer to a sum such as 158+265; ValueError if that does not fit it."""
+    width = config["width"]
+    numbers = re.fullmatch(rf"([0-9]{{{width}}})\+([0-9]{{{width}}})", text)
+    if not numbers or int(numbers[1]) + int(numbers[2]) >= 10**width:
+        raise ValueError(
+            f"{text!r} does not fit the model: expected two numbers of {width} digits whose sum "
+            f"has {width} digits too, such as {'1' * width}+{'2' * width}."
+        )
     tokens = [SYMBOLS.index(symbol) for symbol in text]
     if not config["causal"]:
-        read_out = tokens + [SYMBOLS.index("=")] * config["width"]
-        digits = logits(w, config, torch.tensor([read_out]))[0, -config["width"] :].argmax(-1)
+        read_out = tokens + [SYMBOLS.index("=")] * width
+        digits = logits(w, config, torch.tensor([read_out]))[0, -width:].argmax(-1)
         return "".join(map(str, digits.tolist()))
-    for _ in range(config["width"]):
+    for _ in range(width):
         tokens.append(int(logits(w, config, torch.tensor([tokens]))[0, -1].argmax()))
-    return "".join(map(str, tokens[-config["width"] :]))
+    return "".join(map(str, tokens[-width:]))
 
 
 if __name__ == "__main__":
-    print(answer(*load(sys.argv[1]), sys.argv[2]))
+    try:
+        if len(sys.argv) != 3:
+            raise ValueError("Expected a run's folder and a sum, such as `run0 158+265`.")
+        print(answer(*load(sys.argv[1]), sys.argv[2]))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
