@@ -107,7 +107,7 @@ class Group:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps in an epoch; the last batch is short."""
+        """Optimiser steps in a pass, by batches of the group's own size; the last one is short."""
         return math.ceil(self.n_train / self.batch)
 
 
@@ -131,14 +131,20 @@ NO_MORE_SNAPSHOTS = MoreSnapshots((), ())
 
 @dataclass(frozen=True)
 class Recipe:
-    """The length and the learning rate of a training; everything else belongs to the group.
+    """The length of a training, its learning rate and its batches; all else belongs to the group.
 
     Attributes:
         name: The recipe's name, which is also that of the folder with its runs.
-        rate: Learning rate, constant after `warmup` linear steps.
+        rate: Learning rate after `warmup` linear steps, until it falls.
         warmup: Optimiser steps over which the learning rate rises.
         steps: Optimiser steps of a whole training, rounded to whole epochs; None for the
             group's own epochs.
+        batch: Sums in a batch; None for the group's own number.
+        falling: The last share of the steps, over which the learning rate falls to zero.
+        parts: The number of equal parts of a training that is too short to be counted in passes
+            through the training set. They take the place of epochs, and the model is tested at
+            snapshots and at the end only. None: an epoch is a pass.
+        leads: False if its runs are loaded only where a group has no others, or by its name.
         limit: Epochs after which the user stops the training; None if it runs to its end. It
             moves no snapshot.
         more_snapshots: By group, the runs whose weights are kept at more epochs.
@@ -148,18 +154,44 @@ class Recipe:
     rate: float
     warmup: int = 0
     steps: int | None = None
+    batch: int | None = None
+    falling: float = 0.0
+    parts: int | None = None
+    leads: bool = True
     limit: int | None = None
     more_snapshots: Mapping[str, MoreSnapshots] = field(default_factory=dict)
+
+    def in_parts(self, group: Group) -> bool:
+        """Return True if the group's epochs are parts of the training, not passes."""
+        return self.parts is not None and group.parent is None
+
+    def batch_size(self, group: Group) -> int:
+        """Return the number of sums in a batch; the last batch of a pass is short."""
+        return group.batch if self.batch is None else self.batch
+
+    def steps_in_epoch(self, group: Group) -> int:
+        """Return the optimiser steps of an epoch: of a pass, or of a part of the training."""
+        if self.steps is not None and self.parts is not None and self.in_parts(group):
+            return round(self.steps / self.parts)
+        return math.ceil(group.n_train / self.batch_size(group))
 
     def planned_epochs(self, group: Group) -> int:
         """Return the number of epochs in a whole training of the group."""
         if self.steps is None or group.parent is not None:
             return group.epochs
-        return max(1, round(self.steps / group.steps))
+        return max(1, round(self.steps / self.steps_in_epoch(group)))
 
     def epochs(self, group: Group) -> int:
         """Return the number of epochs that the group is trained for: all, or the user's limit."""
         return self.planned_epochs(group) if self.limit is None else self.limit
+
+    def rate_of_step(self, number: int, group: Group) -> float:
+        """Return the learning rate of a step, counted from 0 in the whole training."""
+        share = min(1.0, (number + 1) / max(1, self.warmup))
+        if self.falling:
+            total = self.planned_epochs(group) * self.steps_in_epoch(group)
+            share = min(share, (total - number) / (self.falling * total))
+        return self.rate * share
 
     def snapshots(self, group: Group, run: int) -> dict[int, int]:
         """Return the epochs whose weights are kept, with the paper's epoch that each stands for.
@@ -175,14 +207,18 @@ class Recipe:
     def tested(self, group: Group) -> frozenset[int]:
         """Return the epochs after which the runs of a group are tested, the same for all of them.
 
-        They are the first fifty, every tenth, those of any run's snapshots, and the last.
+        They are the first fifty, every tenth, those of any run's snapshots, and the last; where
+        epochs are parts of a short training, only the snapshots' and the last.
         """
         last = self.epochs(group)
         more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
+        snapshots = self._own_epochs(group, {*group.snapshots, *more.epochs})
+        kept = [epoch for epoch in snapshots if epoch <= last]
+        if self.in_parts(group):
+            return frozenset({*kept, last})
         first = range(1, min(TESTED_FIRST, last) + 1)
         later = range(TESTED_EVERY, last + 1, TESTED_EVERY)
-        snapshots = self._own_epochs(group, {*group.snapshots, *more.epochs})
-        return frozenset({*first, *later, *snapshots, last})
+        return frozenset({*first, *later, *kept, last})
 
     def _own_epochs(self, group: Group, paper_epochs: Collection[int]) -> dict[int, int]:
         """Return this recipe's epochs at the same share of a whole training, with the paper's."""

@@ -50,6 +50,8 @@ FORMAT = "2"
 SOURCES = ("ours", "author")
 LAST = 999  # the highest number of a run
 FIRST = range(6)  # the runs that are loaded unless others are asked for
+# Folders of runs that may lead: those of our recipes that do, and the author's.
+LEADERS = {"author", *(name for name, recipe in groups.RECIPES.items() if recipe.leads)}
 ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
@@ -210,8 +212,8 @@ class Runs:
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
         """Return one run as a new model, at the end or at the epoch of a snapshot.
 
-        Snapshots are named by the paper's epochs; those of `quick` were kept at the same
-        share of its fewer epochs.
+        Snapshots are named by the paper's epochs; those of other recipes were kept at the same
+        share of the training.
 
         Raises:
             BadInput: There is no such run or snapshot, or its file has changed.
@@ -244,6 +246,15 @@ class Runs:
     def planned_epochs(self) -> int:
         """Epochs of the whole recipe; the runs may have been trained for only some of them."""
         return epochs_of_recipe(groups.find(self.group), self.record["recipe"])
+
+    def check_epochs(self) -> None:
+        """Raise `BadInput` if the runs' training is too short to be counted in epochs."""
+        recipe = self.record["recipe"]
+        if self.source == "ours" and groups.RECIPES[recipe].in_parts(groups.find(self.group)):
+            raise BadInput(
+                f"{self.group} was trained by the recipe “{recipe}”, which is too short for "
+                "learning curves by epoch: expected runs of another, such as “quick”."
+            )
 
     def own_epoch(self, paper_epoch: int | None) -> int:
         """Return the runs' own epoch that stands for one of the paper's.
@@ -486,7 +497,8 @@ def find(
 
     The runs were all trained for the same number of epochs by one recipe: `paper`, if three of
     them or more have all its epochs (`ENOUGH`); else the one with the most runs, then the one with
-    the most epochs, then `paper`.
+    the most epochs, then `paper`. Those of a recipe that does not lead (`Recipe.leads`) are
+    returned if there are no others, or by its name.
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is damaged or not of this
@@ -512,7 +524,9 @@ def leading(
         folders = {"author": group_folder}
     else:
         folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
-    runs_by_rank = ranked(group, folders, FIRST if runs is None else runs)
+    numbers = FIRST if runs is None else runs
+    leaders = {name: path for name, path in folders.items() if name in LEADERS}
+    runs_by_rank = ranked(group, leaders, numbers) or ranked(group, folders, numbers)
     if not runs_by_rank:
         return {}
 

@@ -79,17 +79,25 @@ class Evidence:
         """Return the group's runs, if their epochs can be counted as the paper's.
 
         Raises:
-            BadInput: They were trained by the recipe “quick”.
+            BadInput: They were trained by another recipe.
         """
         loaded = self.group(group)
-        if loaded.record["recipe"] == "quick":
+        recipe = loaded.record["recipe"]
+        if recipe not in ("paper", "author"):
             raise BadInput(
-                f"It needs {group} at an epoch of the recipe “paper”; those of “quick” are others."
+                f"It needs {group} at an epoch of the recipe “paper”; those of “{recipe}” are "
+                "others."
             )
         return loaded
 
     def curves(self, group: str) -> History:
-        """Return the group's learning curves."""
+        """Return the group's learning curves, by epoch.
+
+        Raises:
+            BadInput: There are none, or the runs were trained for less than an epoch or a few.
+        """
+        if self.source == "ours" and self.has(group):
+            self.group(group).check_epochs()
         return self._load(curves.load_curves, group, "history", "learning curves")
 
     def _load(self, load: Callable[..., T], group: str, kind: str, words: str) -> T:

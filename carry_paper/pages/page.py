@@ -237,7 +237,15 @@ class Page(PageWithoutRuns):
     def curves(
         self, run: int | None = None, group: str | None = None, recipe: str | None = None
     ) -> History:
-        """Return the learning curves of a group's runs (the page's if None), as `load_curves`."""
+        """Return the learning curves of a group's runs (the page's if None), as `load_curves`.
+
+        Raises:
+            BadInput: There are none, or their epochs are not passes through the training set.
+        """
+        if self.source == "ours":
+            own = group in (None, self.group) and recipe is None
+            loaded = self.runs if own else self.load(group or self.group, recipe)
+            loaded.check_epochs()
         if self.path is not None and group in (None, self.group):
             return load_curves(self.path, run=run)
         return load_curves(group or self.group, self.source, run, recipe=recipe)

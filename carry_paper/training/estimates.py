@@ -36,14 +36,15 @@ def seconds_left(
     group, recipe = checkpoints.group, checkpoints.recipe
     epochs_left = []
     for progress in todo.values():
-        done = progress.epochs + progress.batches / group.steps
+        done = progress.epochs + progress.batches / recipe.steps_in_epoch(group)
         epochs_left.append(max(0, recipe.epochs(group) - done))
 
     in_lockstep = device != "cpu"
     runs = list(todo) if in_lockstep else [0]
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     tested = len(recipe.tested(group)) / recipe.epochs(group)  # the share of epochs with a test
-    steps = (group.n_train + tested * TESTING * n_test) / group.batch  # an epoch is worth so many
+    test = TESTING * n_test / recipe.batch_size(group)  # it is worth so many steps
+    steps = recipe.steps_in_epoch(group) + tested * test  # and so is an epoch
     epoch = steps * step_seconds(group, recipe, runs, device, precision)
     return epoch * (max(epochs_left) if in_lockstep else sum(epochs_left))
 
@@ -53,13 +54,16 @@ def step_seconds(
 ) -> float:
     """Return the seconds of a step: of a large group in proportion to one of the main group."""
     main = groups.find(groups.MAIN)
+    main = replace(main, batch=recipe.batch_size(main))
+    group = replace(group, batch=recipe.batch_size(group))
     times_as_large = size(group) / size(main)
     if times_as_large > LARGEST_TIMED:
         return times_as_large * step_seconds(main, recipe, runs, device, precision)
     one_batch = group.batch / n_sums(group.n_digits)
     small = replace(group, fraction=one_batch, primed=0, parent=None)
     keep_memory()  # as in training
-    trainer = trainer_class(precision)(small, recipe, runs, device, precision)
+    in_passes = replace(recipe, parts=None)
+    trainer = trainer_class(precision)(small, in_passes, runs, device, precision)
     # An epoch of the small group is a single step. The first one warms up.
     seconds = 0.0
     for _ in range(2):

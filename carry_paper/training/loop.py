@@ -91,7 +91,8 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             checkpoints.save(trainer.states())
             clock.saved = time.monotonic()
         if row is None:  # in the middle of an epoch
-            state = f"batch {trainer.done}/{group.steps}, epoch {trainer.epoch + 1}/{epochs}"
+            batch = f"batch {trainer.done}/{trainer.steps_in_epoch}"
+            state = f"{batch}, epoch {trainer.epoch + 1}/{epochs}"
         else:
             state = f"{last_test(trainer)}, epoch {trainer.epoch}/{epochs}"
         report(title, state, trainer.epoch / epochs)
@@ -99,7 +100,12 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
 
 
 def last_test(trainer: Trainer) -> str:
-    """Return the result of the last test in words, with its epoch if that is not the last one."""
+    """Return the result of the last test in words, with its epoch if that is not the last one.
+
+    Before the first test, it is the training loss.
+    """
+    if "epochs" not in trainer.history:
+        return f"training loss {trainer.history['train_loss'][-1].mean():.1e}"
     names = ("test_loss", "test_whole", "epochs")
     loss, exact, epochs = (trainer.history[name][-1] for name in names)
     epoch_note = "" if epochs[0] == trainer.epoch else f" (after {epochs[0]})"
@@ -159,7 +165,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) ->
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
-        if trainer.epoch and "epochs" not in trainer.history:
+        if "test_loss" in trainer.history and "epochs" not in trainer.history:
             # The run was started when every epoch was still followed by a test.
             epochs = np.arange(1, trainer.epoch + 1)
             trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))

@@ -123,6 +123,7 @@ class Trainer:
         self.running: dict[str, Tensor] = {}
         self.history: dict[str, list[NDArray[Any]]] = {}
         self.tested = recipe.tested(group)
+        self.steps_in_epoch = recipe.steps_in_epoch(group)
         self.seeds = [seeds.record(run) for run in runs]
         self.seconds = [0.0] * len(runs)
         self.made_by = made_by(self.device)
@@ -199,12 +200,16 @@ class Trainer:
         return row
 
     def train_epoch(self, pause: Callable[[], bool] = lambda: False) -> dict[str, Tensor] | None:
-        """Go through the training set once; return means over its batches, with dropout on.
+        """Train for one epoch; return means over its batches, with dropout on.
 
-        Return None if `pause` stops it.
+        Batches come in the order of the training set, again and again. Return None if `pause`
+        stops it.
         """
-        for a, b in self.batches(self.train, self.group.batch)[self.done :]:
-            row = self.step(a, b, self.epoch * self.group.steps + self.done)
+        batches = self.batches(self.train, self.recipe.batch_size(self.group))
+        while self.done < self.steps_in_epoch:
+            number = self.epoch * self.steps_in_epoch + self.done
+            a, b = batches[number % len(batches)]
+            row = self.step(a, b, number)
             if self.done == 0:
                 self.running = {key: value.clone() for key, value in row.items()}
             else:
@@ -214,14 +219,14 @@ class Trainer:
                 # A GPU works asynchronously: wait for it, so that its time is measured.
                 self.running["loss"].sum().item()
                 return None
-        means = {f"train_{key}": value / self.group.steps for key, value in self.running.items()}
+        means = {f"train_{key}": value / self.steps_in_epoch for key, value in self.running.items()}
         self.done = 0
         self.running = {}
         return means
 
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
         """Take AdamW step `number` on a batch per run, `[run, batch]`; return its scores."""
-        self.rate.fill_(self.recipe.rate * min(1.0, (number + 1) / max(1, self.recipe.warmup)))
+        self.rate.fill_(self.recipe.rate_of_step(number, self.group))
         torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
         rows = self.stack.rows(a, b)
         targets = self.targets(a, b)

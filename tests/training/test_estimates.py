@@ -42,7 +42,7 @@ def test_runs_take_their_epochs_in_turns_less_those_that_are_done(timed, tmp_pat
     group = groups.find(SMALL)
     one = seconds_left(SMALL, tmp_path, {0: NOT_BEGUN}, epochs=10)
     test_sums = 0.4 * 5050
-    steps = 10 * (group.n_train + estimates.TESTING * test_sums) / group.batch
+    steps = 10 * (group.steps + estimates.TESTING * test_sums / group.batch)
     assert one == pytest.approx(SECONDS * steps)
     six = seconds_left(SMALL, tmp_path, dict.fromkeys(range(6), NOT_BEGUN), epochs=10)
     assert six == pytest.approx(6 * one)
