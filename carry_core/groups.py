@@ -213,12 +213,12 @@ class Recipe:
         last = self.epochs(group)
         more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
         snapshots = self._own_epochs(group, {*group.snapshots, *more.epochs})
-        kept = [epoch for epoch in snapshots if epoch <= last]
+        earlier = {epoch for epoch in snapshots if epoch < last}
         if self.in_parts(group):
-            return frozenset({*kept, last})
+            return frozenset({*earlier, last})
         first = range(1, min(TESTED_FIRST, last) + 1)
         later = range(TESTED_EVERY, last + 1, TESTED_EVERY)
-        return frozenset({*first, *later, *kept, last})
+        return frozenset({*first, *later, *earlier, last})
 
     def _own_epochs(self, group: Group, paper_epochs: Collection[int]) -> dict[int, int]:
         """Return this recipe's epochs at the same share of a whole training, with the paper's."""
