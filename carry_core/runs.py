@@ -50,8 +50,6 @@ FORMAT = "2"
 SOURCES = ("ours", "author")
 LAST = 999  # the highest number of a run
 FIRST = range(6)  # the runs that are loaded unless others are asked for
-# Folders of runs that may lead: those of our recipes that do, and the author's.
-LEADERS = {"author", *(name for name, recipe in groups.RECIPES.items() if recipe.leads)}
 ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
@@ -525,7 +523,7 @@ def leading(
     else:
         folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
     numbers = FIRST if runs is None else runs
-    leaders = {name: path for name, path in folders.items() if name in LEADERS}
+    leaders = {name: path for name, path in folders.items() if leads(name)}
     runs_by_rank = ranked(group, leaders, numbers) or ranked(group, folders, numbers)
     if not runs_by_rank:
         return {}
@@ -535,6 +533,11 @@ def leading(
     if len(leading_runs) < ENOUGH:
         leading_runs = max(runs_by_rank.items(), key=lambda item: (len(item[1]), item[0]))[1]
     return dict(sorted(leading_runs.items()))
+
+
+def leads(recipe: str) -> bool:
+    """Return True if the runs of a recipe, or the author's, are loaded before those of others."""
+    return recipe == "author" or groups.RECIPES[recipe].leads
 
 
 class Rank(NamedTuple):
