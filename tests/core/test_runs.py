@@ -339,17 +339,6 @@ def test_a_folder_one_level_too_high_is_enough_or_says_which(runs_folder, tmp_pa
         runs.load(group_folder)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_weights_of_any_floating_type_are_loaded(runs_folder, dtype):
-    before = runs.load(runs_folder).weights[3]
-    rewritten(
-        lambda tensors, metadata: tensors.update({k: p.to(dtype) for k, p in tensors.items()})
-    )(runs_folder)
-    loaded = runs.load(runs_folder).weights[3]
-    for name, p in before.items():
-        assert torch.equal(loaded[name], p.to(dtype).float())
-
-
 def another_recipe(runs_folder):
     save_random(groups.find(UNLISTED), (0,), "paper", 9)
     (data_dir() / "runs" / UNLISTED / "paper" / "run0.safetensors").rename(
