@@ -1,4 +1,4 @@
-"""MathJax and the playground lie beside the pages, copied as they are.
+"""Copy MathJax and the playground beside the pages, as they are.
 
 `make book` has the playground's runs exported before Sphinx starts. Elsewhere, as for
 `jupyter-book build .`, they are exported while Sphinx reads the pages.
@@ -37,7 +37,7 @@ def start_export(app: Sphinx) -> None:
 
 
 def copy_files(app: Sphinx, error: Exception | None) -> None:
-    """Copy the files, and wait for the export."""
+    """Copy the files, and wait for the export; after an error, only end it."""
     if app.builder.format != "html":
         return
     export: subprocess.Popen[str] | None = app.export_of_runs  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def copy_files(app: Sphinx, error: Exception | None) -> None:
         return
     printed, _ = export.communicate()
     if export.returncode:
-        LOGGER.warning("The playground has no runs, which could not be exported: %s", printed)
+        LOGGER.warning("The playground's runs could not be exported: %s", printed)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -218,7 +218,7 @@ def test_a_kernel_ends_by_itself_and_loses_nothing_that_its_cells_began(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.needs("a .venv of make's")
+@pytest.mark.needs("a .venv that make set up")
 def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path, no_cluster):
     """The folder has links to this checkout and a `_build` of its own, locked as by a kill.
 

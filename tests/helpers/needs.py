@@ -181,7 +181,7 @@ NEEDS = {
     "a checkout that git reads": Need(checkout, "a clone of your own, or git's `safe.directory`"),
     "the whole history": Need(history, "a clone that is not shallow"),
     "sha256sum": Need(partial(run, "sha256sum", "--version"), "`apt-get install coreutils`"),
-    "a .venv of make's": Need(
+    "a .venv that make set up": Need(
         partial(run, "make", "-C", str(ROOT), "--question", ".venv/.ready"), "`make setup`"
     ),
     "the wheel, installed": Need(
