@@ -79,14 +79,14 @@ class Evidence:
         """Return the group's runs, if their epochs can be counted as the paper's.
 
         Raises:
-            BadInput: They were trained by another recipe.
+            BadInput: They were trained by a recipe other than the paper's.
         """
         loaded = self.group(group)
         recipe = loaded.record["recipe"]
         if recipe not in ("paper", "author"):
             raise BadInput(
-                f"It needs {group} at an epoch of the recipe “paper”; those of “{recipe}” are "
-                "others."
+                f"It needs {group} at an epoch of the recipe “paper”: the epochs of “{recipe}” "
+                "differ."
             )
         return loaded
 
@@ -94,7 +94,7 @@ class Evidence:
         """Return the group's learning curves, by epoch.
 
         Raises:
-            BadInput: There are none, or the runs were trained for less than an epoch or a few.
+            BadInput: There are none, or the runs' training is too short to be counted in epochs.
         """
         if self.source == "ours" and self.has(group):
             self.group(group).check_epochs()

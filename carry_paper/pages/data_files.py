@@ -24,7 +24,7 @@ CSV = "text/csv"
 MANY_ROWS = 5_000  # of a cloud of points, whose numbers have four digits: half a pixel or less
 NUMBER_OF_A_CLOUD = ".4g"
 LARGEST_PLAIN = 4_000  # bytes; a longer file is compressed
-# Bytes in an output of a copy that papermill writes: no program shows them.
+# Bytes of CSV in an output of a copy that papermill writes; no program shows them there.
 LARGEST_OUTPUT = 256_000
 
 
@@ -39,17 +39,17 @@ def is_for_the_site() -> bool:
 
 
 def is_left_out(csv: str) -> bool:
-    """Return True if data are too large for an output: `make book` and `make rerun` want all."""
-    wants_all = is_for_the_site() or os.environ.get("CARRY_CSV") == "all"
-    return len(csv) > LARGEST_OUTPUT and not wants_all
+    """Return True if data are too large for an output; `make book` and `make rerun` keep all."""
+    keeps_all = is_for_the_site() or os.environ.get("CARRY_CSV") == "all"
+    return len(csv) > LARGEST_OUTPUT and not keeps_all
 
 
 def note_left_out(csv: str) -> dict[str, str]:
     """Return an output in place of data that are too large for one."""
     note = (
         f"The data of this figure or table, {len(csv) / 1e6:.1f} MB of CSV, are not in this "
-        "notebook. To have them as a file, run papermill with CARRY_CSV=all in the environment, "
-        "and then carry fill."
+        "notebook. To get them as a file, run papermill with CARRY_CSV=all in the environment, "
+        "then carry fill."
     )
     return {"text/html": f'<p class="data-links">{note}</p>', "text/plain": note}
 

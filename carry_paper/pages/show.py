@@ -64,10 +64,11 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
     else:
         data = {"text/html": item._repr_html_(), "text/plain": repr(item)}
     csv = csv_of(item) if is_wanted() else ""
-    if csv and not is_left_out(csv):
+    left_out = is_left_out(csv)
+    if csv and not left_out:
         data[CSV] = csv
     display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
-    if is_left_out(csv):
+    if left_out:
         display(note_left_out(csv), raw=True)  # type: ignore[no-untyped-call]
 
 

@@ -53,7 +53,7 @@ LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 def fill(paths: Sequence[Path]) -> dict[Path, list[Path]]:
     """Make executed notebooks standalone, in place; return the files of data beside each.
 
-    Values of other notebooks are those of the book's own.
+    Where a sentence has a value of another notebook, it is the one stored in the book's.
 
     Raises:
         BadInput: One of them is damaged, or was not executed to its end; none has changed then.
@@ -68,10 +68,10 @@ def fill(paths: Sequence[Path]) -> dict[Path, list[Path]]:
 
 
 def read_executed(path: Path) -> NotebookNode:
-    """Return a notebook of the book that was executed.
+    """Read a notebook of the book that papermill has run.
 
     Raises:
-        BadInput: It is damaged, an error stopped it, or it lacks all values of its sentences.
+        BadInput: It is damaged, an error stopped it, or it has none of its sentences' values.
     """
     remedy = "run papermill again"
     text = read_text(path, remedy)
@@ -83,7 +83,7 @@ def read_executed(path: Path) -> NotebookNode:
             message = f"{output.ename}: {output.evalue}".splitlines()[0]
             raise BadInput(f"{path} lacks values, since an error stopped it ({message}).")
     if own_markers(notebook) and not glued(notebook):
-        raise BadInput(f"{path} has no values: expected a notebook that was run, by papermill.")
+        raise BadInput(f"{path} has no values: expected a notebook that papermill has run.")
     return notebook
 
 

@@ -99,7 +99,7 @@ STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
         ("[]", "mine.ipynb is damaged"),
         (
             nbformat.writes(new_notebook(cells=[new_markdown_cell("{glue:text}`share`")])),
-            "mine.ipynb has no values: expected a notebook that was run, by papermill",
+            "mine.ipynb has no values: expected a notebook that papermill has run",
         ),
         (
             nbformat.writes(new_notebook(cells=[new_code_cell(outputs=[STOPPED])])),
