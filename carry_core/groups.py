@@ -107,7 +107,7 @@ class Group:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps in a pass, by batches of the group's own size; the last one is short."""
+        """Optimiser steps in a pass with the group's own batch size; the last batch is short."""
         return math.ceil(self.n_train / self.batch)
 
 
@@ -135,12 +135,13 @@ class Recipe:
 
     Attributes:
         name: The recipe's name, which is also that of the folder with its runs.
-        rate: Learning rate after `warmup` linear steps, until it falls.
-        warmup: Optimiser steps over which the learning rate rises.
+        rate: The highest learning rate, from the end of `warmup` until it falls.
+        warmup: Optimiser steps over which the learning rate rises linearly.
         steps: Optimiser steps of a whole training, rounded to whole epochs; None for the
             group's own epochs.
         batch: Sums in a batch; None for the group's own number.
-        falling: The last share of the steps, over which the learning rate falls to zero.
+        falling: The share of the steps, at the end, over which the learning rate falls linearly to
+            zero.
         parts: The number of equal parts of a training that is too short to be counted in passes
             through the training set. They take the place of epochs, and the model is tested at
             snapshots and at the end only. None: an epoch is a pass.

@@ -23,23 +23,21 @@ from carry_paper import author, cli
 from carry_paper.findings import survey
 from tests.helpers import chromium, needs
 
-# A number in the environment is PyTorch's own.
+# PyTorch itself obeys the number in the environment, if there is one.
 if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
 
-# `make machines` pretends another processor.
+# Set by a machine of `make machines` that has another processor.
 if "CARRY_TEST_PROCESSOR" in os.environ:
     pretended = processor.Processor(
         instructions=frozenset(os.environ["CARRY_TEST_PROCESSOR"].split())
     )
     processor.this = lambda: pretended
 
-# A user's own data, and what git sets where a hook of its own runs the tests: with it they would
-# write to the repository.
-for name in (
-    *("CARRY_DATA", "CARRY_AUTHOR", "CARRY_AUTHOR_FIGURES"),
-    *("GIT_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_WORK_TREE"),
-):
+USER_DATA = ("CARRY_DATA", "CARRY_AUTHOR", "CARRY_AUTHOR_FIGURES")
+# Git sets these for its hooks. In tests that a hook runs, git would write to this repository.
+SET_BY_GIT = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_WORK_TREE")
+for name in (*USER_DATA, *SET_BY_GIT):
     os.environ.pop(name, None)
 
 SHAPES = {
@@ -55,8 +53,8 @@ QUICK_SHAPES = ("encoder", "decoder")
 
 # To import the author's release, or to start a browser, takes longer than most tests.
 SLOW_FIXTURES = {"released", "browser"}
-# Tests that need these are many, or other targets of make run them: they have the marker `machine`
-# only where they say so.
+# A test that needs one of these gets the marker `machine` only if it has it in its own file: there
+# are many such tests, or other targets of make run them.
 NOT_SIMULATED = {
     "the built site",
     "the author's release",
@@ -72,9 +70,9 @@ NOT_SIMULATED = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with a slow fixture is slow, and needs what its fixtures need.
+    """Mark tests with slow fixtures as slow, and give tests what their fixtures need.
 
-    Whether it has what it needs depends on the machine.
+    The outcome of a test that needs something depends on the machine: it may be skipped.
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())

@@ -15,7 +15,7 @@ c = get_config()
 # At a lower level each kernel prints that its socket on this machine is not encrypted.
 c.IPKernelApp.log_level = "CRITICAL"
 c.HistoryManager.enabled = False
-# Has the fonts that the set-up found: to look for them again takes seconds.
+# Here Matplotlib keeps the list of fonts that the set-up made, which takes seconds.
 MATPLOTLIB = Path(sys.prefix, "matplotlib")
 if os.access(MATPLOTLIB, os.W_OK):
     os.environ.setdefault("MPLCONFIGDIR", str(MATPLOTLIB))

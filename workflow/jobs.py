@@ -130,7 +130,8 @@ def notebooks_starting_with(start: str) -> list[str]:
 def run_again(name: str, group: str, source: str, out: Path) -> int:
     """Run a notebook with a group's weights, and write to `out` how it went.
 
-    The executed copy goes beside `out`. It is filled as `carry fill` does it.
+    The executed copy goes beside `out`. It is filled in as by `carry fill`.
+
     Returns 1 if the notebook fails, but 0 if it refuses its parameters with `BadInput`: then `out`
     has the message.
     """

@@ -83,7 +83,7 @@ def colab() -> Path:
 def binder() -> Path:
     """Install what `.binder/` lists in a clone, and run a page there.
 
-    PyTorch is there before: its index for CPUs, which Binder reaches, may be out of reach here.
+    PyTorch is installed beforehand, since its index of builds for CPUs may be out of reach here.
     """
     (torch,) = re.findall(r"torch==\S+", (ROOT / ".binder" / "postBuild").read_text("utf-8"))
     user, python = fresh("binder", "3.11", torch)

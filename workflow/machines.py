@@ -2,8 +2,9 @@
 
 Each entry of `WHOLE` and `MARKED` is this machine with something hidden, set or added. The `WHOLE`
 ones run what the README promises, `make book` and then `make test`, in a fresh clone. The `MARKED`
-ones run the tests with the marker `machine`, whose outcome may depend on the machine. One that
-cannot be simulated here is left out, and says so. `_build/machines` has a table and the logs.
+ones run the tests with the marker `machine`, whose outcome may depend on the machine, or all fast
+tests in another order. The table says which machines could not be simulated here; it is in
+`_build/machines`, with the logs.
 """
 
 import os
@@ -139,13 +140,13 @@ MARKED = {
     },
 }
 MACHINES = WHOLE | MARKED
-# What the make that runs this has set, or a user's own, which a machine has to decide anew.
+# Variables of the user's, or of the make that runs this, which each machine sets for itself.
 UNSET = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS", "PYTHON", "XDG_CACHE_HOME")
 
 
 @dataclass
 class Outcome:
-    """What the tests on a machine came to."""
+    """The outcome of the tests on a machine."""
 
     name: str
     result: str

@@ -14,7 +14,7 @@ PARTS = 8  # of `commit`
 
 
 def commit_number(root: Path = ROOT) -> int:
-    """Return the hash of HEAD as a number, or the day's where git does not say."""
+    """Return the hash of HEAD as a number, or the number of the day if git cannot tell."""
     command = ["git", "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)

@@ -22,7 +22,7 @@ from carry_core.files import replacing
 
 FOLDER = Path(__file__).with_name("native")  # headers for all of it, and `forward.cpp`
 FLAGS = ["-std=c++17", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread"]
-# These decide which compiler is taken, and where libraries are kept.
+# These variables decide which compiler is taken, and where libraries are kept.
 ENVIRONMENT = ("CXX", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
@@ -55,9 +55,9 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
 def _built(
     source: Path, flags: tuple[str, ...], this: Processor, environment: tuple[str | None, ...]
 ) -> ctypes.CDLL | str:
-    """Return the library, loaded; or the reason why there is none, so that it is tried once.
+    """Return the loaded library; or the reason why there is none, so that failures are cached too.
 
-    The values of `ENVIRONMENT` are read below; as an argument they belong to the cache's key.
+    `environment`, the values of `ENVIRONMENT`, belongs to the cache's key: they are read below.
     """
     try:
         return _build(source, flags, this)
@@ -83,7 +83,7 @@ def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL
         message = messages[0] if messages else f"exit {error.returncode}"
         raise CannotBuild(f"{compiler[0]}: {message}") from error
     except BadInput as error:
-        raise CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME names the place") from error
+        raise CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another") from error
     except OSError as error:
         raise CannotBuild(str(error)) from error
 
@@ -97,7 +97,8 @@ def _cache_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
     except RuntimeError as error:
-        raise CannotBuild("there is no home folder; XDG_CACHE_HOME can name another") from error
+        reason = "there is no home folder; XDG_CACHE_HOME can name a cache folder"
+        raise CannotBuild(reason) from error
 
 
 def _compiler() -> list[str]:

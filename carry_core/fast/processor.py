@@ -1,6 +1,7 @@
 """The processor of this machine, asked in one place, as data that a test can replace.
 
-Modules call `processor.this()`, by that name, and no cache outlives its answer.
+Modules call it as `processor.this()`, so that a replacement takes effect, and what they cache has
+the processor in its key.
 """
 
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Processor:
-    """A processor as Linux describes it; both are empty on other systems."""
+    """A processor as Linux describes it; on other systems both fields are empty."""
 
     model: str = ""
     instructions: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What a training takes is said before it begins, and by the size of a group that is large."""
+"""Time and memory of a training are estimated before it begins, for a large group from its size."""
 
 from dataclasses import replace
 
