@@ -169,6 +169,30 @@ def test_a_set_up_with_an_old_python_or_no_network_stops_in_one_line(unready, py
     assert not (unready / ".venv" / ".ready").exists()
 
 
+SHOWN = """include Makefile
+shown:
+	@echo "$$LOGNAME:$$XDG_CACHE_HOME:$$npm_config_cache:$$JUPYTER_DATA_DIR:$$JUPYTER_CONFIG_DIR"
+"""
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_caches_lie_in_venv_where_the_home_folder_cannot_be_written_to(
+    unready, tmp_path_factory, is_writable
+):
+    """Snakemake also asks for the user's name, which a number without an account has not."""
+    (unready / "shown.mk").write_text(SHOWN)
+    home = str(tmp_path_factory.mktemp("home")) if is_writable else "/dev/null/home"
+    command = ["make", "--silent", "-f", "shown.mk", "shown"]
+    environment = {"PATH": os.environ["PATH"], "HOME": home}
+    printed = subprocess.run(
+        command, cwd=unready, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    name, *folders = printed.strip().split(":")
+    assert name
+    for folder in folders:
+        assert folder.startswith(f"{unready}/.venv/") if not is_writable else folder == ""
+
+
 # A Python that records its arguments, with pip's settings from SETTINGS. Its uv can install nothing
 # whose command has UNINSTALLABLE in it.
 FAKE_PYTHON = """#!/bin/sh
