@@ -1,5 +1,6 @@
 """Trainings interrupted, killed and resumed; checkpoints, and the two files of a run."""
 
+import ctypes
 import json
 import math
 import multiprocessing
@@ -126,12 +127,12 @@ def test_auto_is_the_fastest_precision_for_processor_and_group(
 ):
     """It is taken for granted that a compiler can build the fused step."""
     processor_with(instructions.split())
-    monkeypatch.setattr(native, "_built", lambda *_: object())
+    monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
     assert loop.fastest_precision(groups.find(name), "cpu") == precision
 
 
 def test_another_processor_is_asked_anew(monkeypatch, processor_with):
-    monkeypatch.setattr(native, "_built", lambda *_: object())
+    monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
     processor_with(fused.INSTRUCTIONS)
     assert fused.why_not() == ""
     processor_with({"avx2"})
