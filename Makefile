@@ -151,7 +151,7 @@ ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS preci
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` prints what Snakemake would do: because of the plus sign it runs in spite of -n.
-train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=fused] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
+train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=bf16] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 

@@ -60,7 +60,7 @@ def test_the_installed_command(tmp_path):
         ),
         (
             ("train", "n2_s0.3_w0.0", "--precision", "triton"),
-            "--precision triton exists on CUDA devices only",
+            "--precision triton-bf16 exists on CUDA devices only",
         ),
         (
             ("train", "n1_s0.3_w0.2", "--epochs", "99999"),
@@ -196,7 +196,10 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     )
     assert line in out
     assert "\nIn all about 0:00:0" in out
-    assert out.count("estimated from two steps. Shorter: --recipe quick (fewer epochs).\n") == 1
+    assert (
+        out.count("estimated from a step of each group. Shorter: --recipe quick (fewer epochs).")
+        == 1
+    )
     path = runs.find(group)[0]
     assert f"Run 0 of {group}: {path}" in out
     written = path.stat().st_mtime_ns
@@ -211,7 +214,7 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
 @pytest.mark.machine
 @pytest.mark.parametrize(
     ("flags", "precision", "warned"),
-    [("fma avx2", "bf16", True), ("fma avx2", "auto", False), ("", "bf16", False)],
+    [("sse2", "bf16", True), ("sse2", "auto", False), ("", "bf16", False)],
 )
 def test_a_precision_that_the_processor_has_to_emulate_is_said(
     carry, processor_with, flags, precision, warned
@@ -221,8 +224,33 @@ def test_a_precision_that_the_processor_has_to_emulate_is_said(
     command = ("train", "digits2_n1_s0.4_w1.0", "--runs", "0", "--epochs", "1", "--dry-run")
     code, out, err = carry(*command, "--precision", precision)
     assert (code, err.count("\n")) == (0, warned)
-    assert warned == ("no instructions for it" in err)
-    assert f" in {'fp32' if precision == 'auto' else precision}.\n" in out
+    assert warned == ("no instructions for bf16" in err)
+    assert f" in torch-{'fp32' if precision == 'auto' else precision}.\n" in out
+
+
+@pytest.mark.needs("the fused step")
+@pytest.mark.parametrize(
+    ("precision", "warning"),
+    [
+        ("fp32", "--precision fp32: in fused-fp32; PyTorch's own step is torch-fp32.\n"),
+        ("fused-fp32", ""),
+        (None, ""),
+    ],
+)
+def test_a_format_is_computed_by_the_fused_step_and_who_asked_for_it_is_told(
+    carry, data, precision, warning
+):
+    command = ("train", "digits2_n1_s0.4_w1.0", "--runs", "0", "--epochs", "1", "--dry-run")
+    code, out, err = carry(*command, *(["--precision", precision] if precision else []))
+    assert (code, err) == (0, warning)
+    assert " in fused-fp32.\n" in out
+
+
+def test_a_precision_by_its_older_name_is_told_the_newer_one(carry, refused, data, processor_with):
+    """Where it cannot be had, the refusal has the newer name."""
+    processor_with(["avx2", "fma"])
+    message = refused("train", "digits2_n1_s0.4_w1.0", "--runs", "0", "--precision", "fused")
+    assert message.startswith("The fused step in bf16 cannot be had here (the processor lacks ")
 
 
 @pytest.mark.parametrize("command", [("claims", "--source", "ours"), ("bench", "train")])

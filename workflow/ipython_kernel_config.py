@@ -12,8 +12,8 @@ from pathlib import Path
 from ipykernel.ipkernel import IPythonKernel
 
 c = get_config()
-# At a lower level each kernel prints that its socket on this machine is not encrypted, and sometimes
-# that it was interrupted, which is how it is ended.
+# At a lower level each kernel prints that its socket on this machine is not encrypted, and
+# sometimes that it was interrupted, which is how it is ended.
 c.IPKernelApp.log_level = "CRITICAL"
 c.HistoryManager.enabled = False
 # Here Matplotlib keeps the list of fonts that the set-up made, which takes seconds.

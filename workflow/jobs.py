@@ -21,8 +21,8 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, results
 from carry_paper.pages.standalone import fill
-from carry_paper.training import fused, loop, seeds
-from carry_paper.training.trainer import PRECISIONS
+from carry_paper.training import choice, loop, seeds
+from carry_paper.training.precisions import AUTO, REQUESTS, Request
 
 ALL_EPOCHS = "all"  # in the name of a stamp: the run is trained to the end of its recipe
 
@@ -43,7 +43,7 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     if epochs != ALL_EPOCHS and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
         raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
     limit = None if epochs == ALL_EPOCHS else int(epochs)
-    check_precision(request.get("precision") or loop.AUTO)
+    precision = requested_precision(request.get("precision") or AUTO)
     requested_seeds = seeds.Seeds(
         init=parse_seed("init", request.get("init_seed") or ""),
         order=parse_seed("order", request.get("order_seed") or ""),
@@ -53,8 +53,7 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     stamps = []
     for name in (request.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
-        if request.get("precision") == "fused":
-            fused.check_sizes(group.config)
+        choice.available(precision, group, "cpu")  # built now, or refused
         requested_seeds.check_group(group)
         recipe = groups.find_recipe(request.get("recipe") or "paper", group, limit)
         for run in loop.parse_run_numbers(request.get("runs") or None, group):
@@ -67,13 +66,11 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     return stamps
 
 
-def check_precision(precision: str) -> None:
-    """Raise `BadInput` if nothing can be trained in this precision here."""
-    choices = (*PRECISIONS, loop.AUTO)
-    if precision not in choices:
-        raise BadInput(f"PRECISION={precision}: expected one of {', '.join(choices)}.")
-    if precision == "fused":
-        fused.library()  # built now, and refused where that cannot be done
+def requested_precision(text: str) -> Request:
+    """Return what a precision asks for, as `carry train` takes it."""
+    if text not in REQUESTS:
+        raise BadInput(f"PRECISION={text}: expected one of {', '.join(REQUESTS)}.")
+    return REQUESTS[text]
 
 
 def parse_seed(name: str, text: str) -> int | None:

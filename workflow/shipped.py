@@ -7,6 +7,7 @@ import marked
 
 from carry_core import groups, runs
 from carry_core.files import ROOT, data_dir
+from carry_paper.training.precisions import TRITON, named
 
 PAGE = ROOT / "book" / "training.md"
 MARK = "make shipped"
@@ -29,7 +30,7 @@ def from_gpu(folder: Path) -> str:
         record = runs.describe(path, folder.name)["record"]
         precisions = [record["precision"]]
         precisions += [session.get("precision") for session in record.get("sessions", ())]
-        n_runs += "triton" in precisions
+        n_runs += any(named(name).implementation == TRITON for name in precisions if name)
     return str(n_runs or "–")
 
 

@@ -1,6 +1,6 @@
 """Commands that train groups of runs, and that measure speed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,15 +25,16 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_paper.training import bench, estimates, fused, growth, loop
+from carry_paper.training import bench, estimates, fused, growth, loop, precisions
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.loop import Progress
+from carry_paper.training.choice import Choice, multiplies_bf16
+from carry_paper.training.loop import Conditions, Progress
+from carry_paper.training.precisions import FORMATS, REQUESTS, TORCH, TORCH_BF16
 from carry_paper.training.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
-Precisions = dict[str, str]  # of each group, by its name
-PRECISIONS_IN_WORDS = {"fused": "fused (bf16 in C++)", "triton": "triton (bf16 in Triton)"}
+Choices = dict[str, dict[int, Choice]]  # of each group's missing runs, by its name
 # Options that shorten a training.
 SHORTER = {
     "--runs 0": "one run",
@@ -64,10 +65,12 @@ SHORTER = {
 @DEVICE
 @click.option(
     "--precision",
-    type=click.Choice([*loop.PRECISIONS, loop.AUTO]),
+    type=click.Choice(list(REQUESTS)),
+    metavar="FORMAT",
     default="fp32",
-    help="fused: bf16 in C++, on CPUs with AVX512-bf16. triton: bf16 in Triton, on a GPU."
-    " auto: the fastest one here.",
+    help="Format of products: fp32, bf16, tf32 (a GPU's), or auto, the fastest one here. They are"
+    " computed in C++ (fused) or Triton, where that can be, else by PyTorch; a name such as"
+    " torch-fp32 asks for one of these [default: fp32].",
 )
 @THREADS
 @click.option(
@@ -114,63 +117,68 @@ def train(
     seeds = Seeds(init_seed, order_seed, mask_seed)
     if all_groups == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
-    check_precision(precision, device)
     torch.set_num_threads(threads)
+    conditions = Conditions(device, REQUESTS[precision], seeds, switch)
 
     plan: Plan = []
-    precisions: Precisions = {}
+    chosen: Choices = {}
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
-        precisions[checkpoints.group.name] = group_precision(checkpoints.group, precision, device)
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
-        estimates.check_memory(checkpoints.group, device)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
-        plan.append((checkpoints, loop.missing(checkpoints, run_numbers, out, seeds)))
+        missing = loop.missing(checkpoints, run_numbers, out, seeds)
+        if missing:
+            estimates.check_memory(checkpoints.group, checkpoints.recipe, device)
+        chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)
+        plan.append((checkpoints, missing))
     loop.check_parents(plan)
-    warn_if_emulated(precision, device)
+    say_what_precision_means(precision, chosen, device)
 
     # A GPU would first compile the kernels of every group, and takes minutes for all runs of one.
-    print_plan(plan, out, device, precisions, is_timed=dry_run or device == "cpu")
+    print_plan(plan, out, device, chosen, is_timed=dry_run or device == "cpu")
     if dry_run:
         return
     for checkpoints, missing in plan:
-        group = checkpoints.group
         if not missing:
             continue
-        conditions = loop.Conditions(device, precisions[group.name], seeds, switch)
         in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
         if not in_time:
             click.echo("Time is up; the same command goes on from here.")
             return
 
 
-def check_precision(precision: str, device: str) -> None:
-    """Raise `BadInput` if this machine cannot train on the device in this precision."""
-    if precision in ("tf32", "triton") and device == "cpu":
-        raise BadInput(f"--precision {precision} exists on CUDA devices only: choose fp32 or auto.")
-    if precision == "fused":
-        fused.library()  # builds it now, or raises if that is impossible
-
-
-def warn_if_emulated(precision: str, device: str) -> None:
-    """Say so on the error stream if this processor has to emulate the precision."""
-    if precision == "bf16" and device == "cpu" and fused.bf16_instructions() is False:
+def say_what_precision_means(requested: str, chosen: Choices, device: str) -> None:
+    """Say on the error stream if a precision has another name or meaning, or is a slow one here."""
+    used = {choice.precision for of_runs in chosen.values() for choice in of_runs.values()}
+    if requested in precisions.RENAMED:
+        click.echo(f"--precision {requested} is called {precisions.RENAMED[requested]}.", err=True)
+    if is_given("--precision") and requested in FORMATS:
+        ours = sorted(str(precision) for precision in used if precision.implementation != TORCH)
+        if ours:
+            click.echo(
+                f"--precision {requested}: in {ours[0]}; PyTorch's own step is torch-{requested}.",
+                err=True,
+            )
+    if TORCH_BF16 in used and device == "cpu" and fused.bf16_instructions() is False:
         click.echo(
-            "--precision bf16: this processor has no instructions for it, so that a step takes"
-            " several times as long as in fp32; --precision auto is the fastest one.",
+            f"--precision {requested}: this processor has no instructions for bf16, so that a step"
+            " takes several times as long as in fp32; --precision auto is the fastest one.",
             err=True,
         )
 
 
-def group_precision(group: groups.Group, precision: str, device: str) -> str:
-    """Return the precision of a group's training: the fastest one for `auto`.
+def is_given(option: str) -> bool:
+    """Return True if the user has given an option, such as `--runs`, whatever its default is."""
+    context = click.get_current_context()
+    (name,) = [parameter.name for parameter in context.command.params if option in parameter.opts]
+    return context.get_parameter_source(str(name)) is not ParameterSource.DEFAULT
 
-    Raises:
-        BadInput: No run of the group can be trained in the precision.
-    """
-    if precision == loop.AUTO:
-        return loop.fastest_precision(group, device)
-    loop.trainer_class(precision).check_group(group, precision)
-    return precision
+
+def in_words(of_runs: Mapping[int, Choice]) -> str:
+    """Return the precisions of some runs: `fused-fp32`; `run 0 torch-fp32, run 1 fused-fp32`."""
+    names = {str(choice) for choice in of_runs.values()}
+    if len(names) == 1:
+        return names.pop()
+    return ", ".join(f"run {run} {choice}" for run, choice in of_runs.items())
 
 
 def writable_checkpoints(
@@ -191,7 +199,7 @@ def writable_checkpoints(
         yield checkpoints
 
 
-def print_plan(plan: Plan, out: Path, device: str, precisions: Precisions, is_timed: bool) -> None:
+def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bool) -> None:
     """Print the missing runs and about how long they take, for each group and in all."""
     total = timedelta()
     for checkpoints, missing in plan:
@@ -199,33 +207,35 @@ def print_plan(plan: Plan, out: Path, device: str, precisions: Precisions, is_ti
         if not missing:
             click.echo(f"{group.name}: complete in {out}.")
             continue
-        precision = precisions[group.name]
+        of_runs = chosen[group.name]
         about = ""
         if is_timed:
-            seconds = estimates.seconds_left(checkpoints, missing, device, precision)
+            seconds = estimates.seconds_left(checkpoints, missing, device, of_runs)
             duration = timedelta(seconds=round(seconds))
             total += duration
             about = f"about {duration} "
         epochs = counted(checkpoints.recipe.epochs(group), "epoch")
         click.echo(
             f"{group.name}: {group}; {loop.runs_in_words(missing)}, {epochs} a run,"
-            f" {about}in {PRECISIONS_IN_WORDS.get(precision, precision)}."
+            f" {about}in {in_words(of_runs)}."
         )
     n_runs = [len(missing) for _, missing in plan]
     if is_timed and any(n_runs):
-        advice = shorter(max(n_runs))
-        click.echo(f"In all about {total} on {device}, estimated from two steps.{advice}")
+        estimated = f"In all about {total} on {device}, estimated from a step of each group."
+        click.echo(estimated + shorter(max(n_runs), device))
 
 
-def shorter(n_runs: int) -> str:
+def shorter(n_runs: int, device: str) -> str:
     """Return a sentence with options that would shorten a training of so many runs of a group."""
-    context = click.get_current_context()
+    would_not = set()
+    if n_runs == 1:
+        would_not.add("--runs")
+    if not multiplies_bf16(device):
+        would_not.add("--precision")
     unused = []
     for words, meaning in SHORTER.items():
         option = words.split()[0]
-        (name,) = [p.name for p in context.command.params if option in p.opts]
-        was_given = context.get_parameter_source(str(name)) is not ParameterSource.DEFAULT
-        if not was_given and (n_runs > 1 or option != "--runs"):
+        if option not in would_not and not is_given(option):
             unused.append(f"{words} ({meaning})")
     return f" Shorter: {', '.join(unused)}." if unused else ""
 
@@ -253,8 +263,9 @@ def bench_command(what: str, json_file: Path | None, save: bool) -> None:
     if what == "train" and has_gpu:
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
-    if what == "train" and (reason := fused.why_not()):
-        click.echo(reason)
+    if what == "train":
+        for reason in filter(None, map(fused.why_not, fused.VERSIONS)):
+            click.echo(reason)
     if save:
         bench.save(what, rows)
     if json_file is not None:

@@ -31,8 +31,9 @@ from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.runs import load
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
-from carry_paper.training import lens
-from carry_paper.training.trainer import BETAS, EPSILON, PRECISIONS, Trainer, commit
+from carry_paper.training import choice, lens
+from carry_paper.training.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
+from carry_paper.training.trainer import BETAS, EPSILON, Trainer, commit
 
 Row = dict[str, Any]
 DROPOUT = 0.1  # the paper's rate
@@ -126,19 +127,19 @@ def train(
 def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
     """Return a row for each precision in which the group can be trained on the device."""
     on_cpu = device == "cpu"
-    trainers: dict[str, Trainer] = {}
-    for precision in PRECISIONS:
-        if precision == "tf32" and not device.startswith("cuda"):
-            continue
-        with suppress(BadInput):  # the fused step cannot be had everywhere
-            recipe = RECIPES["quick"]
-            trainers[precision] = Trainer(group, recipe, list(range(runs)), device, precision)
-    reference = trainers["fp32"]
+    recipe, numbers = RECIPES["quick"], list(range(runs))
+    trainers: dict[Precision, Trainer] = {}
+    for precision in choice.available(Request(), group, device):
+        is_emulated = precision == TORCH_BF16 and not choice.multiplies_bf16(device)
+        # The step in Triton takes whole epochs at once.
+        if precision.implementation != TRITON and not is_emulated:
+            trainers[precision] = Trainer(group, recipe, numbers, device, precision)
+    reference = trainers[TORCH_FP32]
     a, b = reference.batches(reference.train, group.batch)[0]
 
     tasks: dict[str, Callable[[], Any]] = {}
     for precision, trainer in trainers.items():
-        tasks[precision] = partial(trainer.step, a, b, 1)
+        tasks[str(precision)] = partial(trainer.step, a, b, 1)
     if on_cpu:
         tasks["plain"] = partial(Plain(group).step, a[0], b[0])
         seconds = in_turns(tasks, rounds, 1, timer=time.process_time)
@@ -152,12 +153,12 @@ def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
             "device": "cpu" if on_cpu else trainer.made_by["device"],
             "runs": runs,
             "layers": group.config.layers,
-            "precision": precision,
-            "ours, ms": milliseconds[precision],
+            "precision": str(precision),
+            "ours, ms": milliseconds[str(precision)],
         }
         if on_cpu:
             row["plain fp32, ms"] = milliseconds["plain"]
-            row |= ratios(seconds["plain"], seconds[precision])
+            row |= ratios(seconds["plain"], seconds[str(precision)])
         rows.append(row)
     return rows
 

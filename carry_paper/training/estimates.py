@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -15,52 +16,66 @@ from carry_core.groups import Group, Recipe
 from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.loop import Progress, trainer_class
+from carry_paper.training.choice import Choice, trainer_class
+from carry_paper.training.loop import Progress
+from carry_paper.training.precisions import Precision
 
-# A test is a forward pass: it takes this share of the time of a step with the same sums.
-TESTING = 0.3
+# A test is a forward pass: with the same sums it takes this share of the time of a step.
+TEST_OVER_STEP = 0.3
 # Steps of groups that are more times as large as the main one are not timed.
 LARGEST_TIMED = 8
 FLOAT = 4  # bytes
 # The numbers that training keeps for each parameter: itself, its gradient, and Adam's two moments.
 KEPT_PER_PARAMETER = 4
+# Where Linux says how many bytes a container may use; the word `max` if it has no limit.
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def seconds_left(
-    checkpoints: Checkpoints, todo: Mapping[int, Progress], device: str, precision: str
+    checkpoints: Checkpoints,
+    todo: Mapping[int, Progress],
+    device: str,
+    choices: Mapping[int, Choice],
 ) -> float:
-    """Return the seconds that it should take to finish the runs.
+    """Return the seconds that it should take to finish some runs, each in its precision.
 
-    On a GPU, a step trains all runs in lockstep.
+    On a GPU, a step trains all runs of a precision in lockstep.
     """
-    group, recipe = checkpoints.group, checkpoints.recipe
-    epochs_left = []
-    for progress in todo.values():
-        done = progress.epochs + progress.batches / recipe.steps_in_epoch(group)
-        epochs_left.append(max(0, recipe.epochs(group) - done))
+    recipe, group = checkpoints.recipe, checkpoints.group
+    seconds = 0.0
+    for precision in {choices[run].precision for run in todo}:
+        runs = [run for run in todo if choices[run].precision == precision]
+        epochs = [epochs_left(recipe, group, todo[run]) for run in runs]
+        in_lockstep = device != "cpu"
+        step = step_seconds(group, recipe, runs if in_lockstep else [0], device, precision)
+        seconds += step * steps_of_an_epoch(recipe, group) * (max if in_lockstep else sum)(epochs)
+    return seconds
 
-    in_lockstep = device != "cpu"
-    runs = list(todo) if in_lockstep else [0]
+
+def epochs_left(recipe: Recipe, group: Group, progress: Progress) -> float:
+    """Return how many epochs of a recipe a run has not been trained for yet."""
+    done = progress.epochs + progress.batches / recipe.steps_in_epoch(group)
+    return max(0, recipe.epochs(group) - done)
+
+
+def steps_of_an_epoch(recipe: Recipe, group: Group) -> float:
+    """Return the steps of an epoch, and those that would take as long as its share of the tests."""
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
-    tested = len(recipe.tested(group)) / recipe.epochs(group)  # the share of epochs with a test
-    test = TESTING * n_test / recipe.batch_size(group)  # it is worth so many steps
-    steps = recipe.steps_in_epoch(group) + tested * test  # and so is an epoch
-    epoch = steps * step_seconds(group, recipe, runs, device, precision)
-    return epoch * (max(epochs_left) if in_lockstep else sum(epochs_left))
+    tests = len(recipe.tested(group)) / recipe.epochs(group)
+    return recipe.steps_in_epoch(group) + tests * TEST_OVER_STEP * n_test / recipe.batch_size(group)
 
 
 def step_seconds(
-    group: Group, recipe: Recipe, runs: list[int], device: str, precision: str
+    group: Group, recipe: Recipe, runs: list[int], device: str, precision: Precision
 ) -> float:
     """Return the seconds of a step: of a large group in proportion to one of the main group."""
     main = groups.find(groups.MAIN)
-    main = replace(main, batch=recipe.batch_size(main))
-    group = replace(group, batch=recipe.batch_size(group))
-    times_as_large = size(group) / size(main)
+    times_as_large = size(group, recipe) / size(main, recipe)
     if times_as_large > LARGEST_TIMED:
         return times_as_large * step_seconds(main, recipe, runs, device, precision)
-    one_batch = group.batch / n_sums(group.n_digits)
-    small = replace(group, fraction=one_batch, primed=0, parent=None)
+    batch = recipe.batch_size(group)
+    one_batch = batch / n_sums(group.n_digits)
+    small = replace(group, batch=batch, fraction=one_batch, primed=0, parent=None)
     keep_memory()  # as in training
     in_passes = replace(recipe, parts=None)
     trainer = trainer_class(precision)(small, in_passes, runs, device, precision)
@@ -79,14 +94,14 @@ def n_parameters(group: Group) -> int:
     return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
 
 
-def size(group: Group) -> int:
+def size(group: Group, recipe: Recipe) -> int:
     """Return the multiplications of a forward pass of a batch, but for those of attention."""
-    return n_parameters(group) * group.batch * group.config.layout.length
+    return n_parameters(group) * recipe.batch_size(group) * group.config.layout.length
 
 
-def check_memory(group: Group, device: str) -> None:
+def check_memory(group: Group, recipe: Recipe, device: str) -> None:
     """Raise `BadInput` if not even a single run of the group can be trained in this memory."""
-    needed, available = memory_needed(group), memory_of(device)
+    needed, available = memory_needed(group, recipe), memory_of(device)
     if needed > available:
         raise BadInput(
             f"{group.name} has {n_parameters(group):,} parameters: to train one run takes at least "
@@ -95,7 +110,7 @@ def check_memory(group: Group, device: str) -> None:
         )
 
 
-def memory_needed(group: Group) -> int:
+def memory_needed(group: Group, recipe: Recipe) -> int:
     """Return bytes that training a run takes at the least.
 
     Besides the parameters, these are the hidden layers of the MLPs before and after the
@@ -103,13 +118,20 @@ def memory_needed(group: Group) -> int:
     """
     config = group.config
     positions = (config.layers - 1) * config.layout.length + len(config.layout.answer)
-    hidden = 2 * group.batch * positions * config.d_ff
+    hidden = 2 * recipe.batch_size(group) * positions * config.d_ff
     return FLOAT * (KEPT_PER_PARAMETER * n_parameters(group) + hidden)
 
 
-def memory_of(device: str) -> int:
-    """Return the bytes of memory that a device has in all."""
-    if device == "cpu":
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    _, total = torch.cuda.mem_get_info(device)
-    return total
+def memory_of(device: str) -> float:
+    """Return the bytes of memory that a device has in all; infinity where that is not known."""
+    if device != "cpu":
+        _, total = torch.cuda.mem_get_info(device)
+        return total
+    try:
+        machine: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except ValueError:
+        machine = math.inf
+    try:
+        return min(machine, int(CONTAINER_LIMIT.read_text()))
+    except (OSError, ValueError):
+        return machine

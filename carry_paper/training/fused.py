@@ -1,8 +1,9 @@
-"""The bf16 training step in C++ (`native/fused.cpp`), built on first use.
+"""The training step in C++ (`native/fused.cpp`), built on first use for each number format.
 
-It needs a compiler and a processor with AVX512-bf16. Its dropout masks differ from those of
-PyTorch's step (`stacked`), which stays the reference, and it rounds in other places. So it is a
-precision of its own, `fused`: a checkpoint names its precision, and is only resumed in the same.
+It needs a compiler, and a processor with AVX2, AVX512 or, on ARM, NEON; for bf16, AVX512-bf16. Its
+dropout masks, the same in all formats, differ from those of PyTorch's step (`stacked`), which stays
+the reference, and it rounds in other places. So a checkpoint names its precision, and is only
+resumed in the same.
 """
 
 import ctypes
@@ -24,41 +25,65 @@ from carry_core.model import ModelConfig
 from carry_core.sums import VOCABULARY
 from carry_paper.training.stacked import Stack
 
-# The version of the step's rounding: raise it with any change that moves a bit of a run.
-VERSION = 2
-NATIVE = Path(__file__).with_name("native")
-FLAGS = ["-march=native"]
-INSTRUCTIONS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"}
+# The version of each format's rounding: raise it with any change that moves a bit of a run.
+VERSIONS = {"fp32": 1, "bf16": 2}
+SOURCE = Path(__file__).with_name("native") / "fused.cpp"
+AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
+# The kinds of vector registers that the step can use, the widest first: the floats in one, and the
+# instructions. The last kind is ARM's.
+REGISTERS = {16: AVX512, 8: frozenset({"avx2", "fma"}), 4: frozenset({"asimd"})}
 # Each of these multiplies numbers in bf16, by Linux's names: the last one on ARM.
 BF16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
-# `sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
+# `sizes.h` makes room for these, and supports only the paper's D_MODEL.
 D_MODEL = 128
-HEADS = 2
 MOST_LAYERS = 3
 MOST_NEURONS = 1024
 MOST_POSITIONS = 31
 NEURONS_AT_ONCE = 128  # the number of neurons is a multiple of it
 PAIRS_AT_ONCE = 64  # the (token, position) pairs are padded to a multiple of it
-LANES = 16  # floats in a vector register: each parameter begins at a multiple of it
-MASK_STREAMS = 8  # of each run: `tile.h` draws from them in parallel
+MOST_LANES = 16  # floats in a vector register: each parameter begins at a multiple of it
+MASK_STREAMS = 8  # of each run: `random.h` draws from them in parallel
 
 
-def library() -> ctypes.CDLL:
+def lanes() -> int:
+    """Return the number of floats in the processor's widest registers that the step can use.
+
+    Without any it is that of AVX2, which is then said to be missing.
+    """
+    instructions = processor.this().instructions
+    return next((n for n, needed in REGISTERS.items() if needed <= instructions), 8)
+
+
+def library(format: str) -> ctypes.CDLL:
     """Return the compiled step, from the cache if it was built for this kind of processor before.
+
+    Args:
+        format: That of the numbers which matrix products take, `fp32` or `bf16`.
 
     Raises:
         BadInput: It cannot be built or loaded here.
     """
+    width = lanes()
+    needed = REGISTERS[width] if format == "fp32" else AVX512 | {"avx512_bf16"}
     try:
-        return native.library(NATIVE / "fused.cpp", FLAGS, INSTRUCTIONS)
+        return native.library(SOURCE, flags(format, width), needed)
     except native.CannotBuild as error:
-        raise _cannot(str(error)) from error
+        raise _cannot(format, str(error)) from error
 
 
-def why_not() -> str:
-    """Return the reason why this machine has no fused step; "" if it has one."""
+def flags(format: str, width: int) -> list[str]:
+    """Return the compiler's options for a format and vectors of so many floats.
+
+    The compiler can make a step of other vectors than the processor's, in parts: a slow one.
+    """
+    options = ["-march=native", f"-DVECTOR_BITS={32 * width}"]
+    return [*options, "-DBF16"] if format == "bf16" else options
+
+
+def why_not(format: str) -> str:
+    """Return the reason why this machine has no fused step in a format; "" if it has one."""
     try:
-        library()
+        library(format)
     except BadInput as error:
         return str(error)
     return ""
@@ -73,14 +98,15 @@ def bf16_instructions() -> bool | None:
     return not BF16_INSTRUCTIONS.isdisjoint(instructions) if instructions else None
 
 
-def _cannot(reason: str) -> BadInput:
+def _cannot(format: str, reason: str) -> BadInput:
     return BadInput(
-        f"The fused step cannot be had here ({reason}): choose another precision, such as auto."
+        f"The fused step in {format} cannot be had here ({reason}): "
+        "choose another precision, such as auto."
     )
 
 
 class LaneMasks:
-    """The states of each run's dropout: eight SFC64 streams, from which `tile.h` draws."""
+    """The states of each run's dropout: eight SFC64 streams, from which `random.h` draws."""
 
     def __init__(self, seeds: Sequence[SeedSequence]) -> None:
         states = []
@@ -136,11 +162,14 @@ class Parameters(ctypes.Structure):
         setattr(owner, kind, Parameter(value.data_ptr(), gradient.data_ptr()))
 
 
+SIZES = ("layers", "heads", "length", "d_ff", "read", "causal", "pairs")
+
+
 class Model(ctypes.Structure):
     """Sizes, constants and parameters of one run's model."""
 
     _fields_ = [
-        *[(name, ctypes.c_int) for name in ("layers", "length", "d_ff", "read", "causal", "pairs")],
+        *[(name, ctypes.c_int) for name in SIZES],
         ("token_of_pair", ctypes.c_void_p),
         *[(name, ctypes.c_void_p) for name in ("cosine", "sine", "cosine_of_pair", "sine_of_pair")],
         ("parameters", Parameters),
@@ -159,7 +188,7 @@ class FlatParameters:
         size = 0
         for name, shape in self.shapes.items():
             self.starts[name] = size
-            size += math.ceil(shape.numel() / LANES) * LANES
+            size += math.ceil(shape.numel() / MOST_LANES) * MOST_LANES
         n_runs = len(next(iter(parameters.values())))
         self.values = torch.zeros(n_runs, size)
         self.values.grad = self.gradients = torch.zeros(n_runs, size)
@@ -175,15 +204,18 @@ class FlatParameters:
         return views
 
 
-def rotation(turn: Float[Tensor, "row angle 2"]) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines, `[row, d_head]` each, of the rotary embedding.
+def rotation(turn: Float[Tensor, "row angle 2"], heads: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines, `[row + 1, d_model]` each, of all heads' rotary embedding.
 
-    Neighbouring columns (x0, x1) are rotated to (x0, x1) * cosine + (x1, x0) * sine.
+    Neighbouring columns (x0, x1) are rotated to (x0, x1) * cosine + (x1, x0) * sine. There is
+    another row, since a vector may be wider than the last head.
     """
     cosine, sine = turn.float().unbind(-1)
     both_cosines = cosine.repeat_interleave(2, -1)
     signed_sines = torch.stack([-sine, sine], -1).flatten(1)
-    return both_cosines.contiguous(), signed_sines.contiguous()
+    of_heads = (x.repeat(1, heads) for x in (both_cosines, signed_sines))
+    cosines, sines = (F.pad(x, (0, 0, 0, 1)) for x in of_heads)
+    return cosines, sines
 
 
 class FusedStep:
@@ -193,13 +225,17 @@ class FusedStep:
     """
 
     def __init__(
-        self, stack: Stack, parameters: Mapping[str, Tensor], dropout: Sequence[SeedSequence]
+        self,
+        stack: Stack,
+        parameters: Mapping[str, Tensor],
+        dropout: Sequence[SeedSequence],
+        format: str,
     ) -> None:
         """Copy the parameters; raise `BadInput` if there is no step for such a model here."""
         if stack.token.device.type != "cpu":
-            raise _cannot("it is for a CPU")
+            raise _cannot(format, "it is for a CPU")
         check_sizes(stack.config)
-        self.library = library()
+        self.library = library(format)
         self.stack = stack
         self.masks = LaneMasks(dropout)
         self.flat = FlatParameters(parameters)
@@ -210,8 +246,8 @@ class FusedStep:
         self.token_of_pair = F.pad(stack.token, (0, missing)).int()
         unturned = torch.tensor([1.0, 0.0]).expand(missing, *stack.turn_of_row.shape[1:])
         turn_of_pair = torch.cat([stack.turn_of_row.float(), unturned])
-        self.rotation = rotation(stack.turn)
-        self.rotation_of_pair = rotation(turn_of_pair)
+        self.rotation = rotation(stack.turn, stack.config.heads)
+        self.rotation_of_pair = rotation(turn_of_pair, stack.config.heads)
         self.models = [self.model(run) for run in range(len(dropout))]
 
     def model(self, run: int) -> Model:
@@ -220,6 +256,7 @@ class FusedStep:
         layout = config.layout
         model = Model(
             layers=config.layers,
+            heads=config.heads,
             length=layout.length,
             d_ff=config.d_ff,
             read=layout.loss_positions[0],
@@ -282,12 +319,11 @@ def check_sizes(config: ModelConfig) -> None:
         and config.d_ff <= MOST_NEURONS
         and config.layout.length <= MOST_POSITIONS
     )
-    of_the_paper = config.d_model == D_MODEL and config.heads == HEADS
-    if not has_room or not of_the_paper or config.d_ff % NEURONS_AT_ONCE:
+    if not has_room or config.d_model != D_MODEL or config.d_ff % NEURONS_AT_ONCE:
         raise BadInput(
-            f"The fused step supports up to {MOST_LAYERS} layers, d_model {D_MODEL}, {HEADS} heads,"
-            f" d_ff up to {MOST_NEURONS} in multiples of {NEURONS_AT_ONCE}, and up to "
-            f"{MOST_POSITIONS} positions; this model has {config.layers} layers, "
-            f"d_model {config.d_model}, {config.heads} heads, d_ff {config.d_ff} and "
-            f"{config.layout.length} positions: choose another precision, such as auto."
+            f"The fused step supports up to {MOST_LAYERS} layers, d_model {D_MODEL}, d_ff up to "
+            f"{MOST_NEURONS} in multiples of {NEURONS_AT_ONCE}, and up to {MOST_POSITIONS} "
+            f"positions; this model has {config.layers} layers, d_model {config.d_model}, "
+            f"d_ff {config.d_ff} and {config.layout.length} positions: "
+            "choose another precision, such as auto."
         )

@@ -11,19 +11,20 @@ from carry_core.errors import BadInput
 from carry_core.groups import Group
 from carry_paper.training import gpu
 from carry_paper.training.gpu import GpuStep, Sums
+from carry_paper.training.precisions import Precision, named
 from carry_paper.training.stacked import Stack, threshold_of
 from carry_paper.training.trainer import MOMENTS, TRITON_VERSION, State, Trainer
 
 
 class GpuTrainer(Trainer):
-    """Several runs of one group in lockstep, in the precision `triton`.
+    """Several runs of one group in lockstep, in the precision `triton-bf16`.
 
     Raises:
         BadInput: There is no such step for the group, or not on this device.
     """
 
     @staticmethod
-    def check_group(group: Group, precision: str) -> None:
+    def check_group(group: Group, precision: Precision) -> None:
         gpu.check_group(group)
 
     def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
@@ -56,9 +57,10 @@ class GpuTrainer(Trainer):
         """
         record = states[0][1]
         if record.get("batches", 0):
+            began_in = named(record["precision"])
             raise BadInput(
                 f"Run {record['run']} of {self.group.name} stopped in the middle of an epoch, "
-                f"which triton cannot finish: go on with --precision {record['precision']}."
+                f"which triton cannot finish: go on with --precision {began_in}."
             )
         super().restore(states)
         done = self.epoch * self.group.steps

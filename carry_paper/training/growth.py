@@ -18,12 +18,13 @@ from carry_core.fast.layers import keep_memory
 from carry_core.groups import RECIPES
 from carry_core.model import Transformer
 from carry_paper.training.bench import Row, in_turns, table_1
+from carry_paper.training.precisions import TORCH_FP32
 from carry_paper.training.trainer import Trainer
 
 N_SUMS = 1024
 MEASURING, TRAINING = "measuring", "a training step"
 # Every processor can train in it, so that tables of different machines can be compared.
-PRECISION = "fp32"
+PRECISION = TORCH_FP32
 
 
 class Point(NamedTuple):

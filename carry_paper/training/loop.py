@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
@@ -19,15 +18,29 @@ from carry_core.groups import Group, Recipe
 from carry_core.runs import run_path
 from carry_paper.training import fused
 from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.choice import Choice, check_precision, choose, trainer_class
+from carry_paper.training.precisions import (
+    FUSED_BF16,
+    FUSED_FP32,
+    TORCH_FP32,
+    TRITON_BF16,
+    Precision,
+    Request,
+    exactly,
+    named,
+)
 from carry_paper.training.seeds import OWN, Seeds, recorded
-from carry_paper.training.trainer import PRECISIONS as TORCH_PRECISIONS
 from carry_paper.training.trainer import TRITON_VERSION, State, Trainer
 
-PRECISIONS = (*TORCH_PRECISIONS, "triton")
-AUTO = "auto"  # in place of a precision: the fastest one
-# The steps that PyTorch does not take have versions, by precision.
-VERSIONS = {"fused": fused.VERSION, "triton": TRITON_VERSION}
+# The steps that PyTorch does not take have versions.
+VERSIONS = {
+    FUSED_FP32: fused.VERSIONS["fp32"],
+    FUSED_BF16: fused.VERSIONS["bf16"],
+    TRITON_BF16: TRITON_VERSION,
+}
 SAVE_EVERY = 15.0  # seconds between checkpoints
+
+PYTORCH = exactly(TORCH_FP32)
 
 # Called with the runs in training, their progress in words, and their progress as a share.
 Report = Callable[[str, str, float], None]
@@ -45,14 +58,14 @@ NOT_BEGUN = Progress(0, 0)
 
 @dataclass(frozen=True)
 class Conditions:
-    """The device, the precision (one of `PRECISIONS`) and the seeds of a training.
+    """The device, the requested precision and the seeds of a training.
 
     With `switch`, checkpoints of another precision are continued: with this one's masks and
     rounding, which the run's record says.
     """
 
     device: str = "cpu"
-    precision: str = "fp32"
+    request: Request = PYTORCH
     seeds: Seeds = OWN
     switch: bool = False
 
@@ -112,41 +125,30 @@ def last_test(trainer: Trainer) -> str:
     return f"loss {loss.mean():.1e}, accuracy {exact.mean():.3f}{epoch_note}"
 
 
-def trainer_class(precision: str) -> type[Trainer]:
-    """Return the class whose objects train in this precision.
+# ---- checkpoints
+
+
+def precisions_of(
+    checkpoints: Checkpoints, numbers: Collection[int], conditions: Conditions
+) -> dict[int, Choice]:
+    """Choose the precision of each run: a run that was begun keeps its own, if that is allowed.
 
     Raises:
-        BadInput: Triton is missing.
+        BadInput: A checkpoint is damaged, or is of a precision that was not asked for; or as
+            `choose`.
     """
-    if precision != "triton":
-        return Trainer
-    try:
-        from carry_paper.training.gpu_trainer import GpuTrainer
-    except ImportError as error:
-        raise BadInput(
-            "--precision triton needs the package triton, which comes with PyTorch for CUDA: "
-            "install it, or choose another precision, such as auto."
-        ) from error
-    return GpuTrainer
-
-
-def fastest_precision(group: Group, device: str) -> str:
-    """Return the fastest precision in which the group can be trained on the device."""
-    own_step = "fused" if device == "cpu" else "triton"
-    try:
-        if own_step == "fused":
-            fused.library()
-        trainer_class(own_step).check_group(group, own_step)
-    except BadInput:
-        return "bf16" if multiplies_bf16(device) else "fp32"
-    return own_step
-
-
-def multiplies_bf16(device: str) -> bool:
-    """Return True if bf16 is known to be faster than fp32 on the device."""
-    if device == "cpu":
-        return bool(fused.bf16_instructions())
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    group, device = checkpoints.group, conditions.device
+    choices = {}
+    for run in numbers:
+        choice = None
+        if checkpoints.path(run).exists() and not conditions.switch:
+            began_in = named(checkpoints.load(run)[1]["precision"])
+            if conditions.request.allows(began_in):
+                check_precision(began_in, group, device)
+                choice = Choice(began_in)
+        choices[run] = choice or choose(conditions.request, group, device)
+        resumable(checkpoints, run, choices[run].precision, conditions.switch)
+    return choices
 
 
 def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) -> None:
@@ -178,7 +180,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) ->
 
 
 def resumable(
-    checkpoints: Checkpoints, run: int, precision: str, switch: bool = False
+    checkpoints: Checkpoints, run: int, precision: Precision, switch: bool = False
 ) -> State | None:
     """Return the run's checkpoint; None if it has none.
 
@@ -191,12 +193,13 @@ def resumable(
         return None
     state = checkpoints.load(run)
     record = state[1]
-    if record["precision"] != precision:
+    began_in = named(record["precision"])
+    if began_in != precision:
         if switch:
             return state
         raise BadInput(
-            f"{path} was trained in {record['precision']}, not {precision}: "
-            f"pass --precision {record['precision']}, or --switch-precision to go on "
+            f"{path} was trained in {began_in}, not {precision}: "
+            f"pass --precision {began_in}, or --switch-precision to go on "
             "with other masks and rounding, or move it away."
         )
     if precision in VERSIONS and record.get("step", 1) != VERSIONS[precision]:
@@ -299,25 +302,25 @@ def train_group(
         BadInput: Another process is training one of the runs; or as `prepare` and `missing`.
     """
     clock = clock or Clock()
-    new_trainer = trainer_class(conditions.precision)
     keep_memory()
     with ExitStack() as locks:
         for run in numbers:
             locks.enter_context(checkpoints.lock(run))
         todo = missing(checkpoints, numbers, out, conditions.seeds)
-        for run in todo:  # before the first is trained
-            resumable(checkpoints, run, conditions.precision, conditions.switch)
-        for stack in stacks(todo, conditions.device):
+        choices = precisions_of(checkpoints, todo, conditions)  # before the first is trained
+        for stack in stacks(todo, choices, conditions.device):
             if clock.over:
                 return False
-            trainer = new_trainer(
+            precision = choices[stack[0]].precision
+            trainer = trainer_class(precision)(
                 checkpoints.group,
                 checkpoints.recipe,
                 stack,
                 conditions.device,
-                conditions.precision,
+                precision,
                 conditions.seeds,
             )
+            trainer.timed = dict(choices[stack[0]].milliseconds)
             prepare(trainer, checkpoints, conditions.switch)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
@@ -327,14 +330,16 @@ def train_group(
     return True
 
 
-def stacks(todo: Mapping[int, Progress], device: str) -> list[list[int]]:
+def stacks(
+    todo: Mapping[int, Progress], choices: Mapping[int, Choice], device: str
+) -> list[list[int]]:
     """Return the runs grouped into those trained together, the most advanced ones first."""
     if device == "cpu":
         return [[run] for run in todo]
-    runs_by_progress: dict[Progress, list[int]] = {}
+    together: dict[tuple[Progress, str], list[int]] = {}
     for run, progress in todo.items():
-        runs_by_progress.setdefault(progress, []).append(run)
-    return [runs_by_progress[progress] for progress in sorted(runs_by_progress, reverse=True)]
+        together.setdefault((progress, str(choices[run].precision)), []).append(run)
+    return [together[key] for key in sorted(together, reverse=True)]
 
 
 def parse_run_numbers(text: str | None, group: Group) -> list[int]:

@@ -21,18 +21,20 @@ from carry_core.groups import N_LONG, Group, Recipe
 from carry_core.model import ModelConfig, parameter_shapes
 from carry_paper.training import fused
 from carry_paper.training.fused import FusedStep
+from carry_paper.training.precisions import (
+    FUSED,
+    TORCH_BF16,
+    TORCH_FP32,
+    TORCH_TF32,
+    Precision,
+    named,
+)
 from carry_paper.training.seeds import OWN, Seeds
 from carry_paper.training.stacked import Masks, Stack, threshold_of
 
 Pairs = Int[Tensor, "2 _"]  # the two numbers of some sums
 # A run's tensors by name, and a record that is ready for JSON.
 State = tuple[dict[str, Tensor], dict[str, Any]]
-PRECISIONS = {
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fused": torch.float32,
-}
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's moving averages, as PyTorch calls them
 BETAS = (0.9, 0.98)
 EPSILON = 1e-8
@@ -100,6 +102,8 @@ class Trainer:
         history: Learning curves, as a list of rows `[run, …]`: those called `train_…` have a
             row for each epoch, all others a row for each test, after `epochs`.
         seconds: The wall time of each run: its share of the stack's.
+        timed: What was measured to choose the precision, in milliseconds by name; empty if it was
+            not chosen so.
         sessions: For each run, the machine and versions of its earlier epochs, if these were
             others.
     """
@@ -110,7 +114,7 @@ class Trainer:
         recipe: Recipe,
         runs: list[int],
         device: str = "cpu",
-        precision: str = "fp32",
+        precision: Precision = TORCH_FP32,
         seeds: Seeds = OWN,
     ) -> None:
         self.group = group
@@ -126,6 +130,7 @@ class Trainer:
         self.steps_in_epoch = recipe.steps_in_epoch(group)
         self.seeds = [seeds.record(run) for run in runs]
         self.seconds = [0.0] * len(runs)
+        self.timed: dict[str, float] = {}
         self.made_by = made_by(self.device)
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
 
@@ -141,18 +146,21 @@ class Trainer:
         self.prepare_step(stacked, [of_run.dropout for of_run in streams])
 
     @staticmethod
-    def check_group(group: Group, precision: str) -> None:
+    def check_group(group: Group, precision: Precision) -> None:
         """Raise `BadInput` if no run of the group can be trained in the precision."""
-        if precision == "fused":
+        if precision.implementation == FUSED:
             fused.check_sizes(group.config)
 
     def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
         """Set up parameters, masks and optimiser, from initial parameters `[run, …]`."""
         threshold = threshold_of(self.group.dropout)
-        dtype = PRECISIONS[self.precision]
+        dtype = torch.bfloat16 if self.precision == TORCH_BF16 else torch.float32
         self.stack = Stack(self.group.config, self.device, dtype, threshold)
         self.masks = Masks(dropout, self.device, self.stack.threshold)
-        self.fused = FusedStep(self.stack, stacked, dropout) if self.precision == "fused" else None
+        self.fused: FusedStep | None = None
+        if self.precision.implementation == FUSED:
+            self.fused = FusedStep(self.stack, stacked, dropout, self.precision.format)
+            self.made_by["lanes"] = fused.lanes()
         if self.fused is None:
             self.parameters = {
                 name: p.to(self.device).requires_grad_() for name, p in stacked.items()
@@ -227,7 +235,7 @@ class Trainer:
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
         """Take AdamW step `number` on a batch per run, `[run, batch]`; return its scores."""
         self.rate.fill_(self.recipe.rate_of_step(number, self.group))
-        torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = self.precision == TORCH_TF32
         rows = self.stack.rows(a, b)
         targets = self.targets(a, b)
         if self.fused is not None:
@@ -354,12 +362,13 @@ class Trainer:
         shared: dict[str, Any] = {
             "group": self.group.name,
             "recipe": self.recipe.name,
-            "precision": self.precision,
+            "precision": str(self.precision),
             "epoch": self.epoch,
             "batches": self.done,
             **self.made_by,
             "adam_step": self.adam_steps(),
             **self.step_version(),
+            **({"auto": self.timed} if self.timed else {}),
         }
         states = []
         for i, run in enumerate(self.runs):
@@ -383,6 +392,8 @@ class Trainer:
         first_tensors, first_record = states[0]
         self.epoch = first_record["epoch"]
         self.done = first_record.get("batches", 0)
+        if named(first_record["precision"]) == self.precision:
+            self.timed = first_record.get("auto", {})
         self.seconds = [record["seconds"] for _, record in states]
         together = {
             name: torch.stack([tensors[name] for tensors, _ in states]) for name in first_tensors
@@ -395,11 +406,11 @@ class Trainer:
             for name, rows in part(together, "history/").items()
         }
         for i, (_, record) in enumerate(states):
-            switched = record["precision"] != self.precision
+            switched = named(record["precision"]) != self.precision
             if not switched:
                 self.set_dropout_state(i, record["dropout"])
             self.sessions[i] = [*record.get("sessions", [])]
-            before = {key: record.get(key) for key in self.made_by}
+            before = {key: record[key] for key in self.made_by if key in record}
             if switched:
                 before["precision"] = record["precision"]
             if switched or before != self.made_by:
@@ -428,7 +439,9 @@ class Trainer:
 
     def step_version(self) -> dict[str, int]:
         """Return the version of the step's rounding, for a checkpoint; PyTorch's has none."""
-        return {} if self.fused is None else {"step": fused.VERSION}
+        if self.fused is None:
+            return {}
+        return {"step": fused.VERSIONS[self.precision.format]}
 
     def dropout_state(self, i: int) -> dict[str, Any]:
         """Return the state of the masks of the run at place i of the stack."""
@@ -467,7 +480,7 @@ def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return renamed
 
 
-def made_by(device: torch.device) -> dict[str, str]:
+def made_by(device: torch.device) -> dict[str, Any]:
     """Return what trains a run: the device, the versions, the commit."""
     device_name = f"cpu ({platform.machine()})"
     if device.type == "cuda":

@@ -215,7 +215,7 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
     ended, it waits ten seconds longer.
     """
     (tmp_path / "slurm").mkdir()
-    wanted = (f"GROUPS={N1}", "RUNS=900-901", "RECIPE=quick", "EPOCHS=1", "PRECISION=fp32")
+    wanted = (f"GROUPS={N1}", "RUNS=900-901", "RECIPE=quick", "EPOCHS=1", "PRECISION=torch-fp32")
     training = make("train", tmp_path / "slurm", *wanted)
     end = time.monotonic() + 300
     while not running():

@@ -124,12 +124,12 @@ def forward_pass() -> str:
     return ""
 
 
-def fused_step() -> str:
+def fused_step(format: str) -> str:
     from carry_core.errors import BadInput
     from carry_paper.training import fused
 
     try:
-        fused.library()
+        fused.library(format)
     except BadInput as error:
         return str(error.__cause__ or error)
     return ""
@@ -175,7 +175,10 @@ NEEDS = {
         forward_pass, "`apt-get install g++`, on an x86 processor with AVX2"
     ),
     "the fused step": Need(
-        fused_step, "`apt-get install g++`, on a processor for which it can be built"
+        partial(fused_step, "fp32"), "`apt-get install g++`, on a processor with AVX2 or NEON"
+    ),
+    "the fused step in bf16": Need(
+        partial(fused_step, "bf16"), "`apt-get install g++`, on a processor with AVX512-bf16"
     ),
     "git": Need(partial(run, "git", "--version"), "`apt-get install git`"),
     "a checkout that git reads": Need(checkout, "a clone of your own, or git's `safe.directory`"),

@@ -12,7 +12,7 @@ from carry_core.curves import shapes_of_curves
 from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import loop
+from carry_paper.training import loop, precisions
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 
@@ -30,13 +30,14 @@ def few_sums(group: str):
     return measure.sample(FEW, groups.find(group).n_digits, seed=0)
 
 
-def train_small(started, folder, precision="fp32", max_bytes=None):
+def train_small(started, folder, precision="torch-fp32", max_bytes=None):
     """Train two runs in a process to be killed, with a checkpoint a batch, files of `max_bytes`."""
     if max_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     torch.set_num_threads(1)  # as the tests' own process has it
     loop.SAVE_EVERY = 0.0
-    d_model = 128 if precision == "fused" else 16  # it knows the paper's only
+    # The fused step knows the paper's only.
+    d_model = 128 if precision.startswith(precisions.FUSED) else 16
     config = ModelConfig(width=2, d_model=d_model, d_ff=d_model)
     group = groups.GROUPS["small"] = Group(
         "small", config, n_digits=2, batch=384, epochs=3, n_runs=2
@@ -48,7 +49,7 @@ def train_small(started, folder, precision="fp32", max_bytes=None):
             checkpoints,
             [0, 1],
             folder / "runs",
-            loop.Conditions(precision=precision),
+            loop.Conditions(request=precisions.REQUESTS[precision]),
             report=report,
         )
     except BadInput as error:

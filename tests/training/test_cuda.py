@@ -8,6 +8,7 @@ import torch
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
 from carry_paper.training import trainer
+from carry_paper.training.precisions import TORCH_BF16, TORCH_FP32
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.trainings import weights
@@ -45,7 +46,7 @@ def distance(trained: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
     )
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", [TORCH_FP32, TORCH_BF16])
 @pytest.mark.parametrize("runs", ["one layer", "decoder", "ten digits"])
 def test_a_resumed_training_goes_on(runs, precision, monkeypatch):
     """A third epoch after a stop is as without the stop (on a CPU to the bit: `test_loop`).
@@ -69,7 +70,7 @@ def test_a_resumed_training_goes_on(runs, precision, monkeypatch):
         distance(weights(going_on, ALL), before),
         distance(weights(resumed, ALL), weights(going_on, ALL)),
     )
-    assert apart <= (0.01 if precision == "fp32" else 0.03) * moved
+    assert apart <= (0.01 if precision == TORCH_FP32 else 0.03) * moved
     for key, value in rows[0].items():
         assert len(resumed.history[key]) == len(going_on.history[key]) == 3
         torch.testing.assert_close(

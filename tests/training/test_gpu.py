@@ -23,6 +23,7 @@ from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.gpu import GpuStep, Settings
 from carry_paper.training.gpu_trainer import GpuTrainer
 from carry_paper.training.loop import Conditions
+from carry_paper.training.precisions import TRITON_BF16
 from carry_paper.training.seeds import OWN
 from carry_paper.training.trainer import Trainer
 from tests.helpers.gpu_masks import HashedMasks
@@ -115,7 +116,7 @@ def test_a_resumed_training_goes_on_to_the_bit_and_is_tested_as_any_other():
     """Longer sums included, of a padded group."""
     group = small(ModelConfig(width=4), primed=8)
     going_on, resumed = (
-        GpuTrainer(group, RECIPE, [3, 5], DEVICE, precision="triton") for _ in range(2)
+        GpuTrainer(group, RECIPE, [3, 5], DEVICE, precision=TRITON_BF16) for _ in range(2)
     )
     going_on.run_epoch()
     before = weights(going_on, ALL)
@@ -138,7 +139,7 @@ def test_a_resumed_training_goes_on_to_the_bit_and_is_tested_as_any_other():
 def test_a_run_does_not_depend_on_those_beside_it():
     group = small()
     together, alone = (
-        GpuTrainer(group, RECIPE, runs, DEVICE, precision="triton") for runs in ([2, 5], [5])
+        GpuTrainer(group, RECIPE, runs, DEVICE, precision=TRITON_BF16) for runs in ([2, 5], [5])
     )
     together.run_epoch()
     alone.run_epoch()
@@ -160,7 +161,7 @@ def test_finetuning_goes_on_with_the_parents_optimiser(data, monkeypatch):
     assert loop.missing(first, [0, 1], data / "runs") == {}
     assert first.load(1)[1]["adam_step"] == 2 * parent.steps
 
-    tuned = GpuTrainer(child, RECIPE, [0, 1], DEVICE, precision="triton")
+    tuned = GpuTrainer(child, RECIPE, [0, 1], DEVICE, precision=TRITON_BF16)
     reference = Trainer(child, RECIPE, [0, 1], DEVICE)
     for of_two in (tuned, reference):
         loop.prepare(of_two, checkpoints)
@@ -191,4 +192,4 @@ def test_a_group_without_kernels_is_refused(group, reason):
     with pytest.raises(
         BadInput, match=f"cannot be had here .*{reason}.*: choose another precision"
     ):
-        GpuTrainer(group, RECIPE, [0], DEVICE, precision="triton")
+        GpuTrainer(group, RECIPE, [0], DEVICE, precision=TRITON_BF16)

@@ -21,9 +21,19 @@ from carry_core.errors import BadInput
 from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_paper.training import fused, loop
+from carry_paper.training import choice, fused, loop
 from carry_paper.training import trainer as train_module
 from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.fused import FusedStep
+from carry_paper.training.precisions import (
+    ALL,
+    FUSED_BF16,
+    FUSED_FP32,
+    REQUESTS,
+    TORCH_BF16,
+    TORCH_FP32,
+    TRITON_BF16,
+)
 from carry_paper.training.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.tolerances import assert_close
@@ -50,7 +60,9 @@ def in_a_process(*arguments, kill_after=None):
     return process.exitcode, time.monotonic() - began
 
 
-@pytest.fixture(scope="module", params=["fp32", pytest.param("fused", marks=needs_fused)])
+@pytest.fixture(
+    scope="module", params=["torch-fp32", pytest.param("fused-fp32", marks=needs_fused)]
+)
 def whole(request, tmp_path_factory):
     """Two runs that nothing disturbed, their precision, and the seconds that they took."""
     folder = tmp_path_factory.mktemp("whole")
@@ -102,9 +114,9 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
 
 def test_a_precision_without_its_package_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)  # as without Triton
-    with pytest.raises(BadInput, match="--precision triton needs the package triton"):
-        loop.trainer_class("triton")
-    assert loop.trainer_class("bf16") is Trainer
+    with pytest.raises(BadInput, match="--precision triton-bf16 needs the package triton"):
+        choice.trainer_class(TRITON_BF16)
+    assert choice.trainer_class(TORCH_BF16) is Trainer
 
 
 AVX512 = "avx512f avx512bw avx512dq avx512vl"
@@ -113,45 +125,93 @@ AVX512 = "avx512f avx512bw avx512dq avx512vl"
 @pytest.mark.parametrize(
     ("instructions", "name", "precision"),
     [
-        ("avx2", groups.MAIN, "fp32"),
-        (AVX512, groups.MAIN, "fp32"),
-        (f"{AVX512} avx512_bf16", groups.MAIN, "fused"),
-        (f"{AVX512} avx512_bf16", f"{groups.MAIN}_h4", "bf16"),  # fused has two heads
-        ("avx512f amx_bf16", groups.MAIN, "bf16"),
-        ("asimd bf16", groups.MAIN, "bf16"),  # on ARM
-        ("", groups.MAIN, "fp32"),  # as on macOS, where Linux's list is missing
+        ("avx2 fma", groups.MAIN, "fused-fp32"),
+        ("avx2 fma", f"{groups.MAIN}_h4", "fused-fp32"),
+        ("avx2 fma", f"{groups.MAIN}_d64", "torch-fp32"),  # fused has the paper's width only
+        (AVX512, groups.MAIN, "fused-fp32"),
+        (f"{AVX512} avx512_bf16", groups.MAIN, "fused-bf16"),
+        ("sse2", groups.MAIN, "torch-fp32"),
+        (f"{AVX512} avx512_bf16", f"{groups.MAIN}_d64", "torch-bf16"),
+        ("sse2 amx_bf16", groups.MAIN, "torch-bf16"),
+        ("asimd bf16", groups.MAIN, "fused-fp32"),  # on ARM
+        ("", groups.MAIN, "torch-fp32"),  # as on macOS, where Linux's list is missing
     ],
 )
 def test_auto_is_the_fastest_precision_for_processor_and_group(
     monkeypatch, processor_with, instructions, name, precision
 ):
-    """It is taken for granted that a compiler can build the fused step."""
+    """It is taken for granted that a compiler can build the fused step, and that bf16 is faster."""
     processor_with(instructions.split())
     monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
-    assert loop.fastest_precision(groups.find(name), "cpu") == precision
+    monkeypatch.setattr(choice, "timed", lambda names, *_: {str(n): -ALL.index(n) for n in names})
+    chosen = choice.choose(REQUESTS["auto"], groups.find(name), "cpu")
+    assert str(chosen.precision) == precision
+
+
+@pytest.mark.parametrize(("in_bf16", "chosen"), [(5.0, FUSED_BF16), (20.0, FUSED_FP32)])
+def test_auto_measures_where_the_processor_has_several_formats(
+    small_group, data, monkeypatch, in_bf16, chosen
+):
+    """What it measured is said, and is in the run's record from then on."""
+    measured = {"fused-fp32": 10.0, "fused-bf16": in_bf16}
+    own = Trainer(small_group, QUICK, [0])
+    monkeypatch.setattr(choice, "available", lambda *_: [FUSED_FP32, FUSED_BF16, TORCH_FP32])
+    monkeypatch.setattr(choice, "timed", lambda *_: measured)
+    choice_of_run = choice.choose(REQUESTS["auto"], small_group, "cpu")
+    assert choice_of_run == choice.Choice(chosen, measured)
+    assert "fused-fp32 10.0 ms" in str(choice_of_run) or chosen == FUSED_FP32
+    own.timed = choice_of_run.milliseconds
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    loop.train_runs(own, checkpoints, Ticks(1), lambda *_: None)
+    again = Trainer(small_group, QUICK, [0])
+    loop.prepare(again, checkpoints)
+    assert again.states()[0][1]["auto"] == measured
+
+
+@needs_fused
+def test_formats_are_timed_by_steps_of_the_groups_shapes(monkeypatch):
+    """Not by many: each step of `slow` seems to take an hour."""
+    group = groups.find("decoder_pad6_n1_s0.3_w0.2_h4")
+    shapes, clock = set(), [0.0]
+    step = FusedStep.step
+
+    def slow(self, rows, target):
+        shapes.add((*rows.shape, self.stack.config))
+        clock[0] += 3600
+        return step(self, rows, target)
+
+    monkeypatch.setattr(FusedStep, "step", slow)
+    monkeypatch.setattr(choice.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(choice.time, "process_time", lambda: clock[0])
+    assert choice.timed((FUSED_FP32, TORCH_FP32), group, "cpu")["fused-fp32"] == 3.6e6
+    assert shapes == {(1, group.config.layout.length, choice.TIMED_SUMS, group.config)}
+    assert clock[0] == 2 * 3600
 
 
 def test_another_processor_is_asked_anew(monkeypatch, processor_with):
     monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
-    processor_with(fused.INSTRUCTIONS)
-    assert fused.why_not() == ""
-    processor_with({"avx2"})
-    assert "the processor lacks" in fused.why_not()
+    processor_with({"avx2", "fma"})
+    assert fused.why_not("fp32") == ""
+    assert "the processor lacks avx512_bf16, " in fused.why_not("bf16")
+    processor_with({"sse2"})
+    assert "the processor lacks avx2, fma" in fused.why_not("fp32")
 
 
 @pytest.mark.parametrize("emulated", [True, False])
 def test_auto_on_a_gpu_is_triton_or_what_the_gpu_multiplies_in(monkeypatch, emulated):
     """Triton's step is for two layers or more, and may be missing."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: not emulated)
-    by_torch = "fp32" if emulated else "bf16"
-    assert loop.fastest_precision(groups.find("n1_s0.3_w0.2"), "cuda") == by_torch
+    by_torch = choice.Choice(TORCH_FP32 if emulated else TORCH_BF16)
+    auto = REQUESTS["auto"]
+    assert choice.choose(auto, groups.find("n1_s0.3_w0.2"), "cuda") == by_torch
     monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)
-    assert loop.fastest_precision(groups.find("n2_s0.3_w0.0"), "cuda") == by_torch
+    assert choice.choose(auto, groups.find("n2_s0.3_w0.0"), "cuda") == by_torch
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "precision"), [("one layer", "bf16"), ("decoder", "fp32"), ("padded", "fp32")]
+    ("shape", "precision"),
+    [("one layer", TORCH_BF16), ("decoder", TORCH_FP32), ("padded", TORCH_FP32)],
 )
 def test_a_training_stops_within_an_epoch_and_goes_on(
     small_group, data, monkeypatch, shape, precision
@@ -271,39 +331,67 @@ def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     other_group.path(0).write_bytes(checkpoints.path(0).read_bytes())
     with pytest.raises(BadInput, match="is not of .*'other'.*move it away"):
         other_group.load(0)
-    with pytest.raises(BadInput, match="was trained in fp32, not bf16: pass --precision fp32"):
-        loop.prepare(Trainer(small_group, QUICK, [0], precision="bf16"), checkpoints)
+    refused = "was trained in torch-fp32, not torch-bf16: pass --precision torch-fp32"
+    with pytest.raises(BadInput, match=refused):
+        loop.prepare(Trainer(small_group, QUICK, [0], precision=TORCH_BF16), checkpoints)
 
 
 def test_a_run_goes_on_in_another_precision_if_it_is_asked_to_and_says_so(small_group, data):
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
     before, _ = checkpoints.load(0)
-    in_bf16 = Trainer(small_group, QUICK, [0], precision="bf16")
+    in_bf16 = Trainer(small_group, QUICK, [0], precision=TORCH_BF16)
     loop.prepare(in_bf16, checkpoints, switch=True)
     assert all(
         torch.equal(p[0], before[f"parameters/{name}"]) for name, p in in_bf16.parameters.items()
     )
     ((_, record),) = in_bf16.states()
-    assert record["precision"] == "bf16"
-    assert record["sessions"] == [{"epochs": in_bf16.epoch, "precision": "fp32"} | in_bf16.made_by]
+    assert record["precision"] == "torch-bf16"
+    before = {"epochs": in_bf16.epoch, "precision": "torch-fp32"}
+    assert record["sessions"] == [before | in_bf16.made_by]
+
+
+def test_a_run_that_was_begun_keeps_its_precision(small_group, data):
+    """So do those whose records have older names. Other precisions are refused, or switched to."""
+    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
+    loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
+
+    def precisions(requested, switch=False):
+        conditions = loop.Conditions(request=REQUESTS[requested], switch=switch)
+        of_runs = loop.precisions_of(checkpoints, [0, 1], conditions)
+        return [str(choice) for choice in of_runs.values()]
+
+    assert precisions("fp32") == ["torch-fp32", "torch-fp32"]
+    tensors, record = checkpoints.load(0)
+    for name, began_in in (("torch-bf16", "torch-bf16"), ("bf16", "torch-bf16")):
+        metadata = {"format": record["format"], "record": json.dumps(record | {"precision": name})}
+        save_file(tensors, checkpoints.path(0), metadata)
+        assert precisions("bf16") == [began_in, "torch-bf16"]
+        assert precisions("auto")[0] == began_in
+        with pytest.raises(BadInput, match="was trained in torch-bf16, not torch-fp32"):
+            precisions("fp32")
+        assert precisions("fp32", switch=True) == ["torch-fp32", "torch-fp32"]
 
 
 @needs_fused
-@pytest.mark.parametrize("version", [None, fused.VERSION + 1])
+@pytest.mark.parametrize("version", [None, 3])
 def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(
     version, data, monkeypatch
 ):
-    """Run 1 is of another version of the fused step; run 0 is not begun, no file is touched."""
+    """Run 1 is of another version of the fused step; run 0 is not begun, no file is touched.
+
+    A record without a version is of the first one.
+    """
     monkeypatch.setattr(train_module, "commit", lambda: "0123456789ab")
     group = Group("small", ModelConfig(width=2), n_digits=2, batch=384, epochs=3)
     checkpoints = Checkpoints(data / "checkpoints", group, QUICK)
     loop.train_runs(
-        Trainer(group, QUICK, [1], precision="fused"), checkpoints, Ticks(1), lambda *_: None
+        Trainer(group, QUICK, [1], precision=FUSED_FP32), checkpoints, Ticks(1), lambda *_: None
     )
     path = checkpoints.path(1)
     tensors, record = checkpoints.load(1)
-    assert record.pop("step") == fused.VERSION
+    assert record.pop("step") == fused.VERSIONS["fp32"]
+    monkeypatch.setitem(loop.VERSIONS, FUSED_FP32, 2)
     record |= {} if version is None else {"step": version}
     save_file(tensors, path, {"format": record.pop("format"), "record": json.dumps(record)})
     before = path.read_bytes()
@@ -311,8 +399,9 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
         "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: "
         ".* a clone at that commit"
     )
+    conditions = loop.Conditions(request=REQUESTS["fused-fp32"])
     with pytest.raises(BadInput, match=refused):
-        loop.train_group(checkpoints, [0, 1], data / "runs", loop.Conditions(precision="fused"))
+        loop.train_group(checkpoints, [0, 1], data / "runs", conditions)
     assert path.read_bytes() == before
     assert not checkpoints.path(0).exists()
 

@@ -20,6 +20,7 @@ from carry_paper.pages import playground, words
 from carry_paper.plots import curves as drawn
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints, part
+from carry_paper.training.precisions import FUSED_FP32, TORCH_BF16, TORCH_FP32
 from carry_paper.training.trainer import Trainer
 from tests.findings import test_dynamics as planted
 from tests.helpers.trainings import QUICK, needs_fused, save_random
@@ -56,12 +57,14 @@ def few_tests(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16", pytest.param("fused", marks=needs_fused)])
+@pytest.mark.parametrize(
+    "precision", [TORCH_FP32, TORCH_BF16, pytest.param(FUSED_FP32, marks=needs_fused)]
+)
 def test_testing_less_often_changes_no_bit_of_what_is_trained(
     small_group, few_tests, monkeypatch, precision
 ):
     """Weights, moments, masks to come and training curves stay; other tests are the same."""
-    size = 128 if precision == "fused" else 16  # it knows the paper's only
+    size = 128 if precision == FUSED_FP32 else 16  # it knows the paper's only
     group = replace(small_group, config=replace(small_group.config, d_model=size, d_ff=size))
     recipe, states = replace(QUICK, limit=5), []
     for first in (1, 50):

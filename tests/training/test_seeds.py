@@ -15,6 +15,7 @@ from carry_core.errors import BadInput
 from carry_core.runs import run_path
 from carry_paper.training import loop
 from carry_paper.training.checkpoints import Checkpoints
+from carry_paper.training.precisions import FUSED_FP32, TORCH_FP32
 from carry_paper.training.seeds import OWN, Seeds
 from carry_paper.training.trainer import Trainer, split
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
@@ -48,7 +49,7 @@ def test_without_seeds_the_streams_are_those_of_the_shipped_runs(run):
     assert streams.order is None
 
 
-def trained(group, run=0, seeds=OWN, precision="fp32"):
+def trained(group, run=0, seeds=OWN, precision=TORCH_FP32):
     """A run after two batches of its first epoch."""
     trainer = Trainer(group, QUICK, [run], precision=precision, seeds=seeds)
     trainer.train_epoch(Ticks(2).pause)
@@ -59,10 +60,10 @@ def masks_of(trainer):
     return (trainer.fused or trainer).masks.state(0)
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("fused", marks=needs_fused)])
+@pytest.mark.parametrize("precision", [TORCH_FP32, pytest.param(FUSED_FP32, marks=needs_fused)])
 def test_each_seed_changes_its_own_part_only(small_group, precision):
     group = small_group
-    if precision == "fused":  # it knows the paper's sizes only
+    if precision == FUSED_FP32:  # it knows the paper's sizes only
         group = replace(group, config=replace(group.config, d_model=128, d_ff=128))
     by_run, seeded = (
         Trainer(group, QUICK, [0], precision=precision),

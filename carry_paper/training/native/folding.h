@@ -12,17 +12,15 @@
 // Layer 0's attention sees pairs of a token and a position, and nothing else, so it is tables:
 //
 //   stream = sqrt(128) embed[token]     entering = normalised(stream) gain + shift
-//   q, k, v = R (W entering + b)        scores[i, j] = q_i . k_j / sqrt(64)     vo = s^2 W_o v
+//   q, k, v = R (W entering + b)        scores[i, j] = q_i . k_j / sqrt(d_head)     vo = s^2 W_o v
 //
 // and back
 //
-//   dq_i = sum over j of dscores[i, j] k_j / 8       dk_j = sum over i of dscores[i, j] q_i / 8
-//   dv = s^2 W_o' dvo                                dW_o = s^2 dvo v'
+//   dq_i = sum over j of dscores[i, j] k_j / sqrt(d_head)     dv = s^2 W_o' dvo
+//   dk_j = sum over i of dscores[i, j] q_i / sqrt(d_head)     dW_o = s^2 dvo v'
 #pragma once
 #include "norm.h"
 #include "products.h"
-#include "sizes.h"
-#include "vectors.h"
 
 // ---- what fused.py fills in ----
 extern "C" {
@@ -42,14 +40,17 @@ struct Parameters {
   Affine norm, unembed;
 };
 struct Model {
-  int layers, length, d_ff;
+  int layers, heads, length, d_ff;
   int read;    // the first position that enters the loss
   int causal;  // 1 in a decoder
   int pairs;   // of token and position, a multiple of 64
   const int* token_of_pair;
-  const float *cosine, *sine;                  // [length][64], as `rotated` takes them
-  const float *cosine_of_pair, *sine_of_pair;  // [pairs][64]
+  const float *cosine, *sine;                  // [length][128], as `rotated` takes them
+  const float *cosine_of_pair, *sine_of_pair;  // [pairs][128]
   Parameters parameters;
+
+  int d_head() const { return D / heads; }
+  float score_scale() const { return 1 / __builtin_sqrtf(d_head()); }
 };
 }
 
@@ -57,16 +58,17 @@ namespace {
 // ---- what a batch reads ----
 struct Tables {
   float stream[MOST_PAIRS][D];
-  float scores[HEADS * MOST_PAIRS * MOST_PAIRS];  // [head][query's pair][key's pair]
-  float vo[HEADS * MOST_PAIRS][D];                // [head][key's pair]
-  float out_bias[D];                              // of layer 0's attention
+  float scores[MOST_HEADS * MOST_PAIRS * MOST_PAIRS];  // [head][query's pair][key's pair]
+  float vo[MOST_HEADS * MOST_PAIRS][D];                // [head][key's pair]
+  float out_bias[D];                                   // of layer 0's attention
   float unembed[VOCABULARY][D];
-  float unembed_bias[LANES];  // zeros beyond the vocabulary
+  float unembed_bias[TOKENS];  // minus infinity beyond the vocabulary
 
-  void clear(int pairs) {
+  void clear(const Model& model) {
+    const int pairs = model.pairs;
     memset(stream, 0, pairs * sizeof stream[0]);
-    memset(scores, 0, HEADS * pairs * pairs * sizeof scores[0]);
-    memset(vo, 0, HEADS * pairs * sizeof vo[0]);
+    memset(scores, 0, model.heads * pairs * pairs * sizeof scores[0]);
+    memset(vo, 0, model.heads * pairs * sizeof vo[0]);
     memset(out_bias, 0, sizeof out_bias);
     memset(unembed, 0, sizeof unembed);
     memset(unembed_bias, 0, sizeof unembed_bias);
@@ -81,7 +83,7 @@ struct LayerMaps {
 };
 
 struct LinearMemory {
-  alignas(64) uint32_t forward[D * MOST_NEURONS / 2], backward[D * MOST_NEURONS / 2];
+  alignas(64) Word forward[D * MOST_NEURONS / NUMBERS], backward[D * MOST_NEURONS / NUMBERS];
   float bias[MOST_NEURONS], d_weight[D * MOST_NEURONS], d_bias[MOST_NEURONS];
 
   Linear linear(int in, int out) { return {in, out, forward, backward, bias, d_weight, d_bias}; }
@@ -110,7 +112,7 @@ struct Folded {
     }
   }
   void clear_gradients(const Model& model) {
-    gradient.clear(model.pairs);
+    gradient.clear(model);
     for (int l = 0; l < model.layers; l++)
       for (const Linear* map : {&maps[l].projection, &maps[l].output, &maps[l].up, &maps[l].down}) {
         memset(map->d_weight, 0, map->in * map->out * sizeof map->d_weight[0]);
@@ -127,65 +129,85 @@ struct Matrix {
   Matrix transposed() const { return {start, column, row}; }
 };
 
-// C = scale A B, or C += scale A B where `add` says so. `rows` is a multiple of 4, `columns` one of
-// 64; C's and B's columns are adjacent.
-void multiply(float* C, long C_row, Matrix A, Matrix B, int rows, int columns, int inner,
-              float scale = 1, bool add = false) {
-  for (int c = 0; c < columns; c += 64)
-    for (int r = 0; r < rows; r += 4) {
-      Block sums[4];
-      const float* a = A.start + r * A.row;
-      const float* b = B.start + c;
-      for (int k = 0; k < inner; k++, a += A.column, b += B.row) {
-        Block row_of_b(b);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) sums[i] = sums[i] + a[i * A.row] * row_of_b;
-      }
-      for (int i = 0; i < 4; i++) {
-        float* to = C + (r + i) * C_row + c;
-        Block scaled = scale * sums[i];
-        store(to, add ? Block(to) + scaled : scaled);
-      }
+// Some columns of `multiply`, the first `lanes` of each vector, for N rows of C and A.
+template <int N, int VECTORS>
+INLINE void multiply_rows(float* C, long C_row, Matrix A, Matrix B, int lanes, int inner,
+                          float scale, bool add) {
+  using Columns = Vecs<VECTORS>;
+  Columns sums[N];
+  const float *a = A.start, *b = B.start;
+  for (int k = 0; k < inner; k++, a += A.column, b += B.row) {
+    Columns row_of_b = Columns::by_vector([&](int u) { return load(b + LANES * u, lanes); });
+#pragma GCC unroll 6
+    for (int i = 0; i < N; i++) sums[i] = sums[i] + a[i * A.row] * row_of_b;
+  }
+  for (int i = 0; i < N; i++)
+    for (int u = 0; u < VECTORS; u++) {
+      float* to = C + i * C_row + LANES * u;
+      Vec scaled = scale * sums[i].v[u];
+      store(to, add ? load(to, lanes) + scaled : scaled, lanes);
     }
 }
 
-// Rows and columns are multiples of 16.
+// C = scale A B, or C += scale A B where `add` says so. `rows` is a multiple of 4; C's and B's
+// columns are adjacent.
+void multiply(float* C, long C_row, Matrix A, Matrix B, int rows, int columns, int inner,
+              float scale = 1, bool add = false) {
+  for (int c = 0; c < columns;) {
+    const int lanes = columns - c < LANES ? columns - c : LANES;
+    const bool is_unit = columns - c >= UNIT;
+    const Matrix B_columns{B.start + c, B.row};
+    for (int r = 0; r < rows; r += 4) {
+      float* to = C + r * C_row + c;
+      const Matrix A_rows{A.start + r * A.row, A.row, A.column};
+      if (is_unit)
+        multiply_rows<4, UNIT_VECTORS>(to, C_row, A_rows, B_columns, LANES, inner, scale, add);
+      else
+        multiply_rows<4, 1>(to, C_row, A_rows, B_columns, lanes, inner, scale, add);
+    }
+    c += is_unit ? UNIT : lanes;
+  }
+}
+
+// Rows and columns are multiples of 16, but the last columns may be fewer than a vector's.
 void transpose(float* to, long to_row, const float* from, long from_row, int rows, int columns) {
-  for (int r = 0; r < rows; r += 16)
-    for (int c = 0; c < columns; c += 16) {
-      Vec v[16];
-      for (int i = 0; i < 16; i++) v[i] = load(from + (r + i) * from_row + c);
-      transpose_16(v);
-      for (int i = 0; i < 16; i++) store(to + (c + i) * to_row + r, v[i]);
+  for (int r = 0; r < rows; r += LANES)
+    for (int c = 0; c < columns; c += LANES) {
+      const int lanes = columns - c < LANES ? columns - c : LANES;
+      Vec v[LANES];
+      for (int i = 0; i < LANES; i++) v[i] = load(from + (r + i) * from_row + c, lanes);
+      transpose(v);
+      for (int i = 0; i < lanes; i++) store(to + (c + i) * to_row + r, v[i]);
     }
 }
 
 // ---- linear maps ----
-// Outputs `first` to `first + 15` of a linear map, packed both ways.
-INLINE void pack_16(const bf16 (*rows)[MOST_NEURONS], const Linear& to, int first) {
-  uint32_t* forward = to.forward + first / D * (D * to.in / 2) + first % D;
-  for (int k = 0; k < to.in / 2; k += 16) {
-    Vec v[16];
+using PackedRow = Number[padded(MOST_NEURONS)];  // of weights, before they are packed
+
+// The outputs from `first` on, as many as a vector has lanes, of a linear map, packed both ways.
+INLINE void pack(const PackedRow* rows, const Linear& to, int first) {
+  Word* forward = to.forward + (long)(first / UNIT) * (to.in / NUMBERS) * UNIT + first % UNIT;
+  for (int k = 0; k < to.in / NUMBERS; k += LANES) {
+    Vec v[LANES];
 #pragma GCC unroll 16
-    for (int r = 0; r < 16; r++) v[r] = load((const float*)rows[r] + k);
-    transpose_16(v);
+    for (int r = 0; r < LANES; r++) v[r] = load((const float*)rows[r] + k);
+    transpose(v);
 #pragma GCC unroll 16
-    for (int r = 0; r < 16; r++) store((float*)forward + (k + r) * D, v[r]);
+    for (int r = 0; r < LANES; r++) store((float*)forward + (k + r) * UNIT, v[r]);
   }
-  for (int i = 0; i < to.in; i += D)
-    for (int r = 0; r < 16; r += 2) {
-      uint32_t* backward = to.backward + i * to.out / 2 + (first + r) / 2 * D;
-      interleave(rows[r] + i, 2, MOST_NEURONS, backward);
-    }
+  for (int i = 0; i < to.in; i += UNIT) {
+    Word* backward = to.backward + (long)(i * to.out + first * UNIT) / NUMBERS;
+    interleave(rows[0] + i, LANES, padded(MOST_NEURONS), UNIT, backward, UNIT);
+  }
 }
 
 // A map behind a norm becomes the outputs from `first` on of `to`.
 void fold_behind_norm(const Affine& map, const Affine& norm, int outputs, const Linear& to,
                       int first = 0) {
-  for (int o = 0; o < outputs; o += 16) {
-    alignas(64) bf16 rows[16][MOST_NEURONS];
-    Vec shifted[16];
-    for (int r = 0; r < 16; r++) {
+  for (int o = 0; o < outputs; o += LANES) {
+    alignas(64) PackedRow rows[LANES];
+    Vec shifted[LANES];
+    for (int r = 0; r < LANES; r++) {
       const float* weight = map.weight.value + (o + r) * to.in;
       shifted[r] = Vec{};
       for (int i = 0; i < to.in; i += LANES) {
@@ -195,19 +217,19 @@ void fold_behind_norm(const Affine& map, const Affine& norm, int outputs, const 
       }
     }
     store(to.bias + first + o, load(map.bias.value + o) + sums_of_lanes(shifted));
-    pack_16(rows, to, first + o);
+    pack(rows, to, first + o);
   }
 }
 
 void fold_between_dropouts(const Affine& map, float s, const Linear& to) {
-  for (int o = 0; o < to.out; o += 16) {
-    alignas(64) bf16 rows[16][MOST_NEURONS];
-    for (int r = 0; r < 16; r++) {
+  for (int o = 0; o < to.out; o += LANES) {
+    alignas(64) PackedRow rows[LANES];
+    for (int r = 0; r < LANES; r++) {
       const float* weight = map.weight.value + (o + r) * to.in;
       for (int i = 0; i < to.in; i += LANES) store(rows[r] + i, s * s * load(weight + i));
     }
     store(to.bias + o, s * load(map.bias.value + o));
-    pack_16(rows, to, o);
+    pack(rows, to, o);
   }
 }
 
@@ -215,11 +237,11 @@ void fold_between_dropouts(const Affine& map, float s, const Linear& to) {
 void unfold_behind_norm(const Affine& map, const Affine& norm, int outputs, const float* d_weight,
                         const float* d_bias) {
   memcpy(map.bias.gradient, d_bias, outputs * sizeof d_bias[0]);
-  for (int i = 0; i < D; i += 64) {
-    Block gain(norm.weight.value + i), shift(norm.bias.value + i);
-    Block d_gain(norm.weight.gradient + i), d_shift(norm.bias.gradient + i);
+  for (int i = 0; i < D; i += UNIT) {
+    Unit gain(norm.weight.value + i), shift(norm.bias.value + i);
+    Unit d_gain(norm.weight.gradient + i), d_shift(norm.bias.gradient + i);
     for (int o = 0; o < outputs; o++) {
-      Block weight(map.weight.value + o * D + i), d_folded(d_weight + o * D + i);
+      Unit weight(map.weight.value + o * D + i), d_folded(d_weight + o * D + i);
       d_gain = d_gain + weight * d_folded;
       d_shift = d_shift + d_bias[o] * weight;
       store(map.weight.gradient + o * D + i, d_folded * gain + d_bias[o] * shift);
@@ -238,14 +260,13 @@ void unfold_between_dropouts(const Affine& map, float s, const Linear& from) {
 
 // ---- layer 0's attention ----
 const float ROOT = __builtin_sqrtf(D);  // the embedding's scale
-constexpr float SCORE_SCALE = 0.125f;   // 1 / sqrt(D_HEAD)
 
 // Rotates a pair's queries, keys and values, or with `sign` -1 their gradients back.
 INLINE void rotate(const Model& model, float* qkv, int pair, float sign) {
-  const float* cosine = model.cosine_of_pair + pair * D_HEAD;
-  const float* sine = model.sine_of_pair + pair * D_HEAD;
-  for (int c = 0; c < 3 * D; c += D_HEAD)
-    store(qkv + c, rotated(Block(qkv + c), cosine, sine, sign));
+  const float* cosine = model.cosine_of_pair + pair * D;
+  const float* sine = model.sine_of_pair + pair * D;
+  for (int c = 0; c < 3 * D; c += D)
+    store(qkv + c, rotated(Row(qkv + c), cosine, sine, sign));
 }
 
 void fold_first_attention(const Model& model, float s, Folded& to) {
@@ -254,13 +275,14 @@ void fold_first_attention(const Model& model, float s, Folded& to) {
   FirstAttention& first = to.first;
   Tables& table = to.table;
   const int pairs = model.pairs;
-  alignas(64) static thread_local float transposed[D * 3 * D], keys[D_HEAD * MOST_PAIRS];
+  const int d_head = model.d_head();
+  alignas(64) static thread_local float transposed[D * 3 * D], keys[D * MOST_PAIRS];
 
   for (int pair = 0; pair < pairs; pair++) {
     const float* embedding = model.parameters.embed.weight.value + model.token_of_pair[pair] * D;
     store(table.stream[pair], ROOT * Row(embedding));
   }
-  for (int pair = 0; pair < pairs; pair += 16)
+  for (int pair = 0; pair < pairs; pair += LANES)
     normalise(table.stream[pair], first.normed[pair], first.scale + pair);
   Row gain(block.norm.weight.value), shift(block.norm.bias.value);
   for (int pair = 0; pair < pairs; pair++)
@@ -278,14 +300,14 @@ void fold_first_attention(const Model& model, float s, Folded& to) {
   }
 
   transpose(transposed, D, block.o.weight.value, D, D, D);
-  for (int h = 0; h < HEADS; h++) {
-    const float* q = first.qkv[0] + h * D_HEAD;
+  for (int h = 0; h < model.heads; h++) {
+    const float* q = first.qkv[0] + h * d_head;
     const float *k = q + D, *v = k + D;
-    transpose(keys, MOST_PAIRS, k, 3 * D, pairs, D_HEAD);
+    transpose(keys, MOST_PAIRS, k, 3 * D, pairs, d_head);
     multiply(table.scores + h * pairs * pairs, pairs, {q, 3 * D}, {keys, MOST_PAIRS}, pairs, pairs,
-             D_HEAD, SCORE_SCALE);
-    multiply(table.vo[h * pairs], D, {v, 3 * D}, {transposed + h * D_HEAD * D, D}, pairs, D,
-             D_HEAD, s * s);
+             d_head, model.score_scale());
+    multiply(table.vo[h * pairs], D, {v, 3 * D}, {transposed + h * d_head * D, D}, pairs, D,
+             d_head, s * s);
   }
   store(table.out_bias, s * Row(block.o.bias.value));
 }
@@ -293,20 +315,21 @@ void fold_first_attention(const Model& model, float s, Folded& to) {
 // Gradients of queries, keys and values, [pairs][3 * 128], and of the output projection.
 void unfold_heads(const Model& model, float s, const Folded& from, float* d_qkv) {
   const BlockParameters& block = model.parameters.blocks[0];
-  const int pairs = model.pairs;
-  for (int h = 0; h < HEADS; h++) {
-    const float* q = from.first.qkv[0] + h * D_HEAD;
+  const int pairs = model.pairs, d_head = model.d_head();
+  const float scale = model.score_scale();
+  for (int h = 0; h < model.heads; h++) {
+    const float* q = from.first.qkv[0] + h * d_head;
     const float *k = q + D, *v = k + D;
-    float* dq = d_qkv + h * D_HEAD;
+    float* dq = d_qkv + h * d_head;
     float *dk = dq + D, *dv = dk + D;
     Matrix d_scores{from.gradient.scores + h * pairs * pairs, pairs};
     Matrix d_vo{from.gradient.vo[h * pairs], D};
-    Matrix weight{block.o.weight.value + h * D_HEAD, D};
-    float* d_weight = block.o.weight.gradient + h * D_HEAD;
-    multiply(dv, 3 * D, d_vo, weight, pairs, D_HEAD, D, s * s);
-    multiply(d_weight, D, d_vo.transposed(), {v, 3 * D}, D, D_HEAD, pairs, s * s);
-    multiply(dq, 3 * D, d_scores, {k, 3 * D}, pairs, D_HEAD, pairs, SCORE_SCALE);
-    multiply(dk, 3 * D, d_scores.transposed(), {q, 3 * D}, pairs, D_HEAD, pairs, SCORE_SCALE);
+    Matrix weight{block.o.weight.value + h * d_head, D};
+    float* d_weight = block.o.weight.gradient + h * d_head;
+    multiply(dv, 3 * D, d_vo, weight, pairs, d_head, D, s * s);
+    multiply(d_weight, D, d_vo.transposed(), {v, 3 * D}, D, d_head, pairs, s * s);
+    multiply(dq, 3 * D, d_scores, {k, 3 * D}, pairs, d_head, pairs, scale);
+    multiply(dk, 3 * D, d_scores.transposed(), {q, 3 * D}, pairs, d_head, pairs, scale);
   }
   for (int pair = 0; pair < pairs; pair++) rotate(model, d_qkv + pair * 3 * D, pair, -1);
   store(block.o.bias.gradient, s * Row(from.gradient.out_bias));
@@ -342,7 +365,7 @@ void unfold_first_attention(const Model& model, float s, Folded& from) {
 
   float* d_embedding = model.parameters.embed.weight.gradient;
   memset(d_embedding, 0, VOCABULARY * D * sizeof d_embedding[0]);
-  for (int pair = 0; pair < pairs; pair += 16)
+  for (int pair = 0; pair < pairs; pair += LANES)
     normalise_back(d_entering[pair], from.first.normed[pair], from.first.scale + pair,
                    from.gradient.stream[pair]);
   for (int pair = 0; pair < pairs; pair++) {
@@ -367,7 +390,7 @@ void fold(const Model& model, float s, Folded& to) {
     fold_behind_norm(block.up, block.norm, model.d_ff, maps.up);
     fold_between_dropouts(block.down, s, maps.down);
   }
-  memset(to.table.unembed_bias, 0, sizeof to.table.unembed_bias);
+  for (float& bias : to.table.unembed_bias) bias = -__builtin_inff();
   for (int token = 0; token < VOCABULARY; token++) {
     Row weight(parameters.unembed.weight.value + token * D);
     store(to.table.unembed[token], weight * Row(parameters.norm.weight.value));

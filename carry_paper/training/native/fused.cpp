@@ -1,8 +1,8 @@
-// A training step of the paper's transformer (App. A) on a CPU core with AVX512-bf16: loss and
-// gradients of all parameters, or logits. `fused.py` calls it.
+// A training step of the paper's transformer (App. A) on a CPU core: loss and gradients of all
+// parameters, or logits. `fused.py` calls it.
 //
-// Products take bf16 and add up in float; the stream, norms, softmax, loss and gradients of weights
-// are float. Tiles of 64 sums go all the way forward and back, one after the other (`tile.h`), with
+// Products take float or bf16 (`numbers.h`) and add up in float; the stream, norms, softmax, loss
+// and gradients of weights are float. Tiles of 64 sums go all the way forward and back, one after the other (`tile.h`), with
 // weights that are folded and packed once a step (`folding.h`).
 #include <sys/mman.h>
 #include <new>
@@ -76,7 +76,7 @@ void step(const Model* model, long count, const int* pairs, const int* target, u
 // Writes logits without dropout before and after the last MLP, [2][read position][count][12].
 void logits(const Model* model, long count, const int* pairs, float* to) {
   MatrixRegisters registers;
-  const uint64_t unused[32] = {};
+  const uint64_t unused[Random::STATE] = {};
   Workspace& space = workspace(*model, Random(unused, 0));
   Tile& tile = space.tile;
   fold(*model, 1, space.folded);

@@ -1,217 +1,161 @@
-// Matrix products of bf16 that add up in float: in matrix registers (AMX) where the processor has
-// them, else in vector registers.
+// Matrix products, in vector registers or in matrix registers, and linear maps with their gradients.
 //
-// The right factor B is interleaved: a word holds a column's bf16 of two successive rows. Weights
-// are packed so in blocks of 128 columns, [columns / 128][K / 2][128] words.
+// The rows of a left factor are as activations are: a word has successive numbers of a row. Those
+// of a right factor are words of successive rows, so that a lane multiplies what belongs together.
+// Weights are packed so, in panels of a unit of columns: [columns / UNIT][K / NUMBERS][UNIT].
 #pragma once
-#include <sys/syscall.h>
-#include <unistd.h>
-#include <utility>
+#include "matrix_registers.h"
+#include "numbers.h"
 #include "sizes.h"
-#include "vectors.h"
 
 namespace {
-INLINE __m512bh words(const void* from) { return (__m512bh)_mm512_loadu_si512(from); }
+// What of a product is in registers at once: up to ROWS rows and a unit of columns.
+constexpr int ROWS = LANES == 8 ? 6 : 4;
+constexpr int UNIT_VECTORS = LANES == 8 ? 2 : 4;
+constexpr int UNIT = UNIT_VECTORS * LANES;
+using Unit = Vecs<UNIT_VECTORS>;
 
-// A vector whose lanes add up to the product of two heads' columns.
-INLINE Vec folded_product(const bf16* a, const bf16* b) {
-  Vec first = _mm512_dpbf16_ps(Vec{}, words(a), words(b));
-  return _mm512_dpbf16_ps(first, words(a + 32), words(b + 32));
-}
-
-// ---- interleaving ----
-// The lower (half 0) or upper (half 1) 16 of 32 columns, each with the row below.
-INLINE __m512i zip(__m512i even, __m512i odd, int half) {
-  static const __m512i order = [] {
-    uint16_t x[32];
-    for (int i = 0; i < 16; i++) x[2 * i] = i, x[2 * i + 1] = 32 + i;
-    return _mm512_loadu_si512(x);
-  }();
-  __m512i columns = _mm512_add_epi16(order, _mm512_set1_epi16(16 * half));
-  return _mm512_permutex2var_epi16(even, columns, odd);
-}
-// 128 columns of `rows` rows, `width` apart, two by two: [rows / 2][128] words.
-INLINE void interleave(const bf16* A, int rows, long width, uint32_t* __restrict to) {
-  for (int r = 0; r < rows; r += 2, A += 2 * width) {
-    for (int c = 0; c < D; c += 32, to += 32) {
-      __m512i even = _mm512_loadu_si512(A + c), odd = _mm512_loadu_si512(A + width + c);
-      _mm512_storeu_si512(to, zip(even, odd, 0));
-      _mm512_storeu_si512(to + 16, zip(even, odd, 1));
-    }
-  }
-}
-
-// ---- matrix registers ----
-#ifdef __AMX_BF16__
-// The system lends these registers to a process that asks for them.
-const bool has_matrix_registers = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-
-// Eight registers of 16 rows of 64 bytes; afterwards as they were, which oneDNN counts on.
-struct MatrixRegisters {
-  alignas(64) uint8_t before[64], now[64] = {1};
-  MatrixRegisters() {
-    for (int i = 0; i < 8; i++) now[16 + 2 * i] = 64, now[48 + i] = 16;
-    if (has_matrix_registers) _tile_storeconfig(before), _tile_loadconfig(now);
-  }
-  ~MatrixRegisters() {
-    if (has_matrix_registers) before[0] ? _tile_loadconfig(before) : _tile_release();
-  }
+struct Left {
+  const Word* start;
+  long row, step;  // words from a row to the next, and along a row
+};
+struct Right {
+  const Word* start;
+  long row;
 };
 
-// Registers 0 to 3 are C's four quarters; DO takes a register, its quarter's row and column.
-#define QUARTERS(DO) { DO(0, 0, 0) DO(1, 0, 1) DO(2, 1, 0) DO(3, 1, 1) }
-#define ZERO(t, i, j) _tile_zero(t);
-#define LOAD(t, i, j) _tile_loadd(t, C + 16 * i * row + 16 * j, 4 * row);
-#define STORE(t, i, j) _tile_stored(t, C + 16 * i * row + 16 * j, 4 * row);
-
-// 32 rows, `row` floats apart, and 64 columns of C = A B, or of C += A B where `add` says so.
-INLINE void matrix_product(float* C, long row, bool add, const bf16* A, long width,
-                           const uint32_t* B, int K) {
-  asm volatile("" ::: "memory");  // GCC does not know that _tile_loadd reads memory
-  for (int c = 0; c < 64; c += 32, C += 32, B += 32) {
-    if (add) QUARTERS(LOAD) else QUARTERS(ZERO)
-    for (int k = 0; k < K; k += 32) {
-      _tile_loadd(4, A + k, 2 * width);
-      _tile_loadd(6, B + k / 2 * D, 4 * D);
-      _tile_loadd(7, B + k / 2 * D + 16, 4 * D);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(5, A + 16 * width + k, 2 * width);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-    QUARTERS(STORE)
-  }
-}
-
-// 128 columns of a tile of rows become the rows of `to`. A riffle of the interleaved words turns
-// the bits of their address, five of a pair of rows and seven of a column, by one; so five riffles
-// exchange row and column.
-INLINE void transpose_tile(const bf16* A, long width, uint32_t* to) {
-  constexpr int half = TILE / 4 * D;
-  alignas(64) uint32_t other[2 * half], *from = other;
-  interleave(A, TILE, width, from);
-  for (int pass = 0; pass < 5; pass++, std::swap(from, to))
-#pragma GCC ivdep
-    for (int i = 0; i < half; i++) to[2 * i] = from[i], to[2 * i + 1] = from[i + half];
-}
-#else
-constexpr bool has_matrix_registers = false;
-struct MatrixRegisters {
-  MatrixRegisters() {}
-};
-INLINE void matrix_product(float*, long, bool, const bf16*, long, const uint32_t*, int) {}
-INLINE void transpose_tile(const bf16*, long, uint32_t*) {}
-#endif
-
-// ---- vector registers ----
-// C += A B for four rows and 64 columns of C, in registers. A's words, of two bf16, are `row` apart
-// from row to row and `step` apart along a row.
-INLINE void vector_product(Block (&C)[4], const uint32_t* A, long row, long step,
-                           const uint32_t* B, int words_of_a_row) {
-  asm volatile("" ::: "memory");  // else GCC fills registers with what comes after the product
-  const uint32_t* end = B + (long)D * words_of_a_row;
-  for (; B != end; B += D, A += step) {
-    asm("" : "+r"(A));  // else GCC keeps four addresses, and runs out of registers
-    __m512bh b[4];
-    for (int j = 0; j < 4; j++) b[j] = words(B + LANES * j);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-      __m512bh a = (__m512bh)_mm512_set1_epi32(A[i * row]);
-      C[i] = Block::by_vector([&](int j) { return _mm512_dpbf16_ps(C[i].v[j], b[j], a); });
+// A B for N rows and a unit of columns, in registers, then to C [N][UNIT]. What follows reads it
+// from there: given the registers, the compiler would run out of them in the loop.
+template <int N>
+INLINE void multiply_words(float* C, Left A, Right B, int words_of_a_row) {
+  Unit sums[N];
+  const Word *a = A.start, *b = B.start;
+  for (int k = 0; k < words_of_a_row; k++, a += A.step, b += B.row) {
+    Words right[UNIT_VECTORS];
+    for (int j = 0; j < UNIT_VECTORS; j++) right[j] = words(b + LANES * j);
+#pragma GCC unroll 6
+    for (int i = 0; i < N; i++) {
+      const Words left = broadcast(a[i * A.row]);
+      for (int j = 0; j < UNIT_VECTORS; j++)
+        sums[i].v[j] = multiply_add(sums[i].v[j], right[j], left);
     }
   }
+  for (int i = 0; i < N; i++) store(C + i * UNIT, sums[i]);
 }
 
-// ---- products of any size ----
-// A B for `rows` rows of A, `width` apart, of which the first K columns count, and B packed. Each
-// row's 64 columns go to f(row, first column, columns).
+// A B for some rows, a multiple of four, and a unit of columns: each row's go to f(row, columns).
 template <class Function>
-INLINE void product(const bf16* A, int rows, int width, int K, const uint32_t* B, int columns,
-                    Function f) {
-  alignas(64) float C[32][64];
-  for (int c = 0; c < columns; c += 64) {
-    const uint32_t* b = B + c / D * (D * K / 2) + c % D;
+INLINE void product(Left A, Right B, int rows, int words_of_a_row, Function f) {
+  for (int r = 0, count; r < rows; r += count) {
+    const int left = rows - r;
+    count = left > 4 && left != 8 ? ROWS : 4;  // so that four or none are left at the end
+    alignas(64) float C[ROWS][UNIT];
+    const Left from_r{A.start + r * A.row, A.row, A.step};
+    if (count == ROWS) multiply_words<ROWS>(C[0], from_r, B, words_of_a_row);
+    else multiply_words<4>(C[0], from_r, B, words_of_a_row);
+    for (int i = 0; i < count; i++) f(r + i, Unit(C[i]));
+  }
+}
+
+// A B for `rows` rows of A, `width` apart, of which the first K numbers count, and B packed from
+// `most` rows. Each row's unit of columns goes to f(row, first column, columns).
+template <class Function>
+INLINE void product(const Number* A, int rows, long width, int K, const Word* B, int most,
+                    int columns, Function f) {
+  for (int c = 0; c < columns; c += UNIT) {
+    const Word* panel = B + (long)c * most / NUMBERS;
     if (has_matrix_registers) {
       for (int r = 0; r < rows; r += 32) {
-        matrix_product(C[0], 64, false, A + r * width, width, b, K);
-        for (int i = 0; i < 32; i++) f(r + i, c, Block(C[i]));
+        alignas(64) float C[32][UNIT];
+        matrix_product(C[0], UNIT, false, A + r * width, width, panel, K);
+        for (int i = 0; i < 32; i++) f(r + i, c, Unit(C[i]));
       }
       continue;
     }
-    for (int r = 0; r < rows; r += 4) {
-      Block four_rows[4];
-      vector_product(four_rows, (const uint32_t*)(A + r * width), width / 2, 1, b, K / 2);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) f(r + i, c, four_rows[i]);
-    }
+    product({(const Word*)A, width / NUMBERS, 1}, {panel, UNIT}, rows, K / NUMBERS,
+            [&](int row, Unit y) { f(row, c, y); });
   }
+}
+
+// ---- activations as factors: fp32 where they are, bf16 interleaved into `memory` ----
+// Some columns of `rows` rows of A, `width` apart.
+INLINE Right right_factor(const Number* A, int rows, long width, int columns, Word* memory) {
+  if (NUMBERS == 1) return {(const Word*)A, width};
+  interleave(A, rows, width, columns, memory, columns);
+  return {memory, columns};
+}
+// The transpose of some columns.
+INLINE Left left_factor_of_columns(const Number* A, int rows, long width, int columns,
+                                   Word* memory) {
+  const Right words = right_factor(A, rows, width, columns, memory);
+  return {words.start, 1, words.row};
 }
 
 // A linear map W x + b, whose sizes are multiples of 128, and its gradients.
 struct Linear {
   int in, out;
-  uint32_t* forward;   // W packed for W x, in blocks of 128 outputs
-  uint32_t* backward;  // W packed for W' dy, in blocks of 128 inputs
+  Word* forward;   // W packed for W x
+  Word* backward;  // and for W' dy
   float* bias;
   float* d_weight;  // [out][in]
   float* d_bias;
 
-  // W x + b of a tile, the first `outputs` of it, to f(row, first column, 64 columns).
-  template <class Function> INLINE void apply(const bf16* x, int outputs, Function f) const {
-    product(x, TILE, in, in, forward, outputs,
-            [&](int row, int column, Block y) { f(row, column, y + Block(bias + column)); });
+  // W x + b of a tile, the first `outputs` of it, to f(row, first column, a unit of columns). Rows
+  // of x are `width` apart.
+  template <class Function>
+  INLINE void apply(const Number* x, long width, int outputs, Function f) const {
+    product(x, TILE, width, in, forward, in, outputs,
+            [&](int row, int column, Unit y) { f(row, column, y + Unit(bias + column)); });
   }
 
-  // From the gradients dy [rows][out] of the first `outputs`, for a tile or two: adds to d_weight
-  // and d_bias, with the inputs x [rows][in]; W' dy to f(row, first column, 64 columns).
+  // From the gradients dy of the first `outputs`, for a tile or two of rows: adds to d_weight and
+  // d_bias, with the inputs x; W' dy to f(row, first column, a unit of columns).
   template <class Function>
-  INLINE void back(const bf16* dy, const bf16* x, int rows, int outputs, Function f) const {
-    alignas(64) uint32_t dy_words[TILE * D], x_words[MOST_NEURONS / D][TILE * D];
-    for (int i = 0; i < in; i += D) interleave(x + i, rows, in, x_words[i / D]);
+  INLINE void back(const Number* dy, long dy_width, const Number* x, long x_width, int rows,
+                   int outputs, Function f) const {
+    alignas(64) Word dy_words[TILE * D], x_words[MOST_NEURONS / UNIT][TILE * UNIT];
+    Right inputs[MOST_NEURONS / UNIT];
+    for (int i = 0; i < in / UNIT; i++)
+      inputs[i] = right_factor(x + i * UNIT, rows, x_width, UNIT, x_words[i]);
     for (int o = 0; o < outputs; o += D) {
       if (has_matrix_registers)
         for (int tile = 0; tile < rows; tile += TILE) {
-          transpose_tile(dy + tile * out + o, out, dy_words);
+          transpose_tile(dy + tile * dy_width + o, dy_width, dy_words);
           add_weight_gradients_of_tile(o, tile, dy_words, x_words);
         }
-      interleave(dy + o, rows, out, dy_words);
-      if (!has_matrix_registers) add_weight_gradients(o, rows, dy_words, x_words);
-      add_bias_gradients(o, rows, dy_words);
+      const Left gradients = left_factor_of_columns(dy + o, rows, dy_width, D, dy_words);
+      add_bias_gradients(o, rows, gradients);
+      if (!has_matrix_registers) add_weight_gradients(o, rows, gradients, inputs);
     }
-    product(dy, rows, out, outputs, backward, in, f);
+    product(dy, rows, dy_width, outputs, backward, out, in, f);
   }
 
  private:
-  INLINE void add_weight_gradients_of_tile(int o, int tile, const uint32_t* dy_transposed,
-                                           const uint32_t (*x_words)[TILE * D]) const {
-    for (int i = 0; i < in; i += D)
-      for (int c = 0; c < D; c += 64)
-        for (int r = 0; r < D; r += 32)
-          matrix_product(d_weight + (o + r) * in + i + c, in, true,
-                         (const bf16*)dy_transposed + r * TILE, TILE,
-                         x_words[i / D] + tile / 2 * D + c, TILE);
+  INLINE void add_weight_gradients_of_tile(int o, int tile, const Word* dy_transposed,
+                                           const Word (*x_words)[TILE * UNIT]) const {
+    for (int i = 0; i < in; i += UNIT)
+      for (int r = 0; r < D; r += 32)
+        matrix_product(d_weight + (o + r) * in + i, in, true,
+                       (const Number*)dy_transposed + r * TILE, TILE,
+                       x_words[i / UNIT] + tile / NUMBERS * UNIT, TILE);
   }
-  INLINE void add_weight_gradients(int o, int rows, const uint32_t* dy_words,
-                                   const uint32_t (*x_words)[TILE * D]) const {
-    for (int i = 0; i < in; i += D)
-      for (int c = 0; c < D; c += 64)
-        for (int r = 0; r < D; r += 4) {
-          float* to = d_weight + (o + r) * in + i + c;
-          Block sums[4];  // from zero: the product need not wait for memory
-          vector_product(sums, dy_words + r, 1, D, x_words[i / D] + c, rows / 2);
-#pragma GCC unroll 4
-          for (int row = 0; row < 4; row++) store(to + row * in, Block(to + row * in) + sums[row]);
-        }
-  }
-  INLINE void add_bias_gradients(int o, int rows, const uint32_t* dy_words) const {
-    const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3F80);
-    Row sums(d_bias + o);
-    for (int r = 0; r < rows / 2; r++)
-      sums = Row::by_vector([&](int u) {
-        return _mm512_dpbf16_ps(sums.v[u], words(dy_words + r * D + LANES * u), ones);
+  INLINE void add_weight_gradients(int o, int rows, Left gradients, const Right* inputs) const {
+    for (int i = 0; i < in; i += UNIT)
+      product(gradients, inputs[i / UNIT], D, rows / NUMBERS, [&](int row, Unit sums) {
+        float* to = d_weight + (o + row) * in + i;
+        store(to, Unit(to) + sums);
       });
-    store(d_bias + o, sums);
+  }
+  INLINE void add_bias_gradients(int o, int rows, Left gradients) const {
+    for (int c = 0; c < D; c += 64) {
+      Block sums(d_bias + o + c);
+      for (int r = 0; r < rows / NUMBERS; r++)
+        for (int j = 0; j < 64 / LANES; j++)
+          sums.v[j] = multiply_add(
+              sums.v[j], words(gradients.start + r * gradients.step + c + LANES * j),
+              broadcast(ONES));
+      store(d_bias + o + c, sums);
+    }
   }
 };
 }  // namespace

@@ -1,0 +1,82 @@
+"""The precisions in which a run can be trained: a number format, and what computes the step in it.
+
+    torch-fp32, torch-tf32, torch-bf16   PyTorch, the reference; tf32 is a GPU's
+    fused-fp32, fused-bf16               C++, on a CPU (`fused`)
+    triton-bf16                          Triton, on a GPU (`gpu`)
+
+The format is that of the numbers which matrix products take. Weights, sums, norms, softmax, loss
+and the optimiser's state are in float32 in all of them.
+"""
+
+from dataclasses import dataclass
+
+from carry_core.errors import BadInput
+
+TORCH, FUSED, TRITON = "torch", "fused", "triton"
+FORMATS = ("fp32", "tf32", "bf16")
+AUTO = "auto"  # the fastest format for a group on the machine at hand
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A precision: `fused-fp32` is fp32 by the fused step."""
+
+    implementation: str
+    format: str
+
+    def __str__(self) -> str:
+        return f"{self.implementation}-{self.format}"
+
+
+TORCH_FP32, TORCH_TF32, TORCH_BF16 = (Precision(TORCH, format) for format in FORMATS)
+FUSED_FP32, FUSED_BF16 = Precision(FUSED, "fp32"), Precision(FUSED, "bf16")
+TRITON_BF16 = Precision(TRITON, "bf16")
+# The first one that can be had is taken where only a format is asked for.
+ALL = (FUSED_FP32, FUSED_BF16, TRITON_BF16, TORCH_FP32, TORCH_TF32, TORCH_BF16)
+NAMES = {str(precision): precision for precision in ALL}
+# Records and commands had these names when each implementation but PyTorch's had one format, and
+# PyTorch's was not named.
+RENAMED = {FUSED: FUSED_BF16, TRITON: TRITON_BF16}
+OLD_NAMES = RENAMED | {
+    precision.format: precision for precision in (TORCH_FP32, TORCH_TF32, TORCH_BF16)
+}
+
+
+def named(name: str) -> Precision:
+    """Return the precision that a run's record names.
+
+    Raises:
+        BadInput: There is no such precision.
+    """
+    precision = NAMES.get(name) or OLD_NAMES.get(name)
+    if precision is None:
+        raise BadInput(f"A run was trained in {name!r}: expected one of {', '.join(NAMES)}.")
+    return precision
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: a format, and perhaps what computes it; `auto` asks for neither."""
+
+    format: str | None = None
+    implementation: str | None = None
+
+    def allows(self, precision: Precision) -> bool:
+        """Return True if this precision was asked for."""
+        return self.format in (None, precision.format) and self.implementation in (
+            None,
+            precision.implementation,
+        )
+
+
+def exactly(precision: Precision) -> Request:
+    """Return a request for one precision and no other."""
+    return Request(precision.format, precision.implementation)
+
+
+# What `--precision` takes, and `PRECISION` of `make train`.
+REQUESTS = {
+    **{format: Request(format) for format in FORMATS},
+    AUTO: Request(),
+    **{name: exactly(precision) for name, precision in (NAMES | RENAMED).items()},
+}
