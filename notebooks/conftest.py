@@ -1,4 +1,4 @@
-"""What `pytest --nbval` gives a kernel: all cells of a notebook, one thread, folders of its own."""
+"""Kernels of `pytest --nbval` get all cells of a notebook, one thread, folders of their own."""
 
 import os
 import tempfile

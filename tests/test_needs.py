@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from carry_core.fast import compiled
 from carry_core.files import ROOT
+from carry_paper.training import fused
 from tests.helpers import chromium, needs
 
 SKIPPING = {
@@ -48,16 +50,23 @@ def test_a_program_that_does_not_start_is_as_one_that_is_not_there(stub, need, p
     assert needs.NEEDS[need].why_not() == f"there is no {program}"
     stub(program)
     assert needs.NEEDS[need].why_not() == f"{program}, exit 1: this needs a snap"
-    stub(program, "exit 0")
+    stub(program, "echo idle")
     assert needs.NEEDS[need].why_not() == ""
 
 
-def test_a_compiler_that_does_not_start_is_none(stub, monkeypatch, tmp_path):
+@pytest.mark.parametrize("states", ["down", "drained\ndown", ""])
+def test_a_cluster_without_a_node_that_takes_jobs_is_none(stub, states):
+    stub("sinfo", f"echo '{states}'")
+    assert needs.NEEDS["SLURM"].why_not().startswith("its nodes are ")
+
+
+def test_a_compiler_that_does_not_start_is_none(stub, monkeypatch, processor_with, tmp_path):
+    processor_with(compiled.INSTRUCTIONS | fused.REGISTERS[8])
     stub("g++")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where nothing is built yet
     monkeypatch.delenv("CXX", raising=False)
-    assert needs.NEEDS["the forward pass in C++"].why_not()
-    assert needs.NEEDS["the fused step"].why_not()
+    for need in ("the forward pass in C++", "the fused step"):
+        assert needs.NEEDS[need].why_not().startswith("g++: ")
 
 
 def test_a_browser_that_is_a_stub_is_none(stub, monkeypatch):

@@ -42,6 +42,8 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
         CannotBuild: It cannot be built or loaded here.
     """
     this = processor.this()
+    if not this.instructions:
+        raise CannotBuild("this system has no list of the processor's instructions")
     if missing := needed - this.instructions:
         raise CannotBuild(f"the processor lacks {', '.join(sorted(missing))}")
     environment = tuple(map(os.environ.get, ENVIRONMENT))

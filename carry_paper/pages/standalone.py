@@ -71,7 +71,8 @@ def read_executed(path: Path) -> NotebookNode:
     """Read a notebook of the book that papermill has run.
 
     Raises:
-        BadInput: It is damaged, an error stopped it, or it has none of its sentences' values.
+        BadInput: It is damaged, an error or the end of its kernel stopped it, or it has none of
+            its sentences' values.
     """
     remedy = "run papermill again"
     text = read_text(path, remedy)
@@ -82,6 +83,13 @@ def read_executed(path: Path) -> NotebookNode:
         if output.output_type == "error":
             message = f"{output.ename}: {output.evalue}".splitlines()[0]
             raise BadInput(f"{path} lacks values, since an error stopped it ({message}).")
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    n_executed = sum(cell.execution_count is not None for cell in code)
+    if 0 < n_executed < len(code):
+        raise BadInput(
+            f"{path} has {n_executed} of {len(code)} cells executed, since its kernel ended before "
+            f"the last: {remedy}."
+        )
     if own_markers(notebook) and not glued(notebook):
         raise BadInput(f"{path} has no values: expected a notebook that papermill has run.")
     return notebook

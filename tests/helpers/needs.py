@@ -65,6 +65,18 @@ def run(*command: str | Path) -> str:
     return f"{program}, exit {done.returncode}: {printed[-1]}"
 
 
+def slurm() -> str:
+    """Return the reason why no node of a cluster takes jobs; "" if one does."""
+    if reason := run("sinfo"):
+        return reason
+    states = subprocess.run(
+        ["sinfo", "--noheader", "--format", "%T"], capture_output=True, text=True, check=False
+    ).stdout.split()
+    if {"idle", "mixed", "allocated"} & {*states}:
+        return ""
+    return f"its nodes are {', '.join(states) or 'none'}"
+
+
 def package(name: str) -> str:
     """Import a package, and return the reason why it cannot be used; "" if it can."""
     if find_spec(name) is None:
@@ -165,7 +177,7 @@ NEEDS = {
     ),
     "an idle machine": Need(idle, "try again when nothing else runs"),
     "SLURM": Need(
-        partial(run, "sinfo"),
+        slurm,
         "`apt-get install slurm-wlm munge`, then `workflow/slurm-here start`",
     ),
     "a CUDA device": Need(cuda, "a machine with a GPU"),

@@ -13,9 +13,10 @@ from carry_core.interventions import Ablation
 from carry_paper.findings import adder
 from carry_paper.pages import claims_page, front_page, playground
 from carry_paper.pages.claims_page import Entry
+from tests.helpers.needs import SITE
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "_build" / "html" / "book" / "index.html"
+FRONT_PAGE = SITE / "book" / "index.html"
 
 needs_site = pytest.mark.needs("the built site")
 
@@ -79,7 +80,7 @@ PRESS = "[...document.querySelectorAll('#pg-parts button')][{}].click()"
 @pytest.mark.machine
 @needs_site
 def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser):
-    browser.open(SITE.as_uri())
+    browser.open(FRONT_PAGE.as_uri())
     browser.wait(READY, 20)
     model = runs.load(MAIN).model(0)
     config = model.config
@@ -121,7 +122,7 @@ def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser)
 
 @needs_site
 def test_another_sum_has_its_own_steps(browser):
-    browser.open(SITE.as_uri())
+    browser.open(FRONT_PAGE.as_uri())
     browser.wait(READY, 20)
     for _ in range(5):
         browser.run("document.getElementById('pg-random').click()")
@@ -144,7 +145,7 @@ def test_the_first_answer_is_there_within_a_second(browser):
     """On a machine with nothing else to do; the quickest of five openings."""
     seconds = []
     for _ in range(5):
-        browser.open(SITE.as_uri())
+        browser.open(FRONT_PAGE.as_uri())
         seconds.append(float(browser.wait(READY, 20)))
     assert min(seconds) < 1, seconds
 
@@ -152,7 +153,7 @@ def test_the_first_answer_is_there_within_a_second(browser):
 @pytest.mark.machine
 @needs_site
 def test_without_its_weights_the_page_says_so(browser, tmp_path):
-    page = SITE.read_text().replace("../", f"{SITE.parents[1].as_uri()}/")
+    page = FRONT_PAGE.read_text().replace("../", f"{SITE.as_uri()}/")
     (tmp_path / "index.html").write_text(page.replace("-run0.js", "-run99.js"))
     browser.open((tmp_path / "index.html").as_uri())
     spoken = "document.getElementById('pg-spoken')?.textContent"

@@ -23,11 +23,12 @@ from carry_core.model import ModelConfig, Transformer, no_hook
 from carry_paper.findings import adder, line_table
 from carry_paper.pages import playground
 from tests.book.test_notebooks import parameters
+from tests.helpers.needs import SITE
 from tests.helpers.tolerances import assert_close, tolerance
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "_build" / "html" / "book" / "playground.html"
-TRAINING = SITE.parent.parent / "notebooks" / "fig02_one_layer_transition.html"
+PLAYGROUND = SITE / "book" / "playground.html"
+TRAINING = SITE / "notebooks" / "fig02_one_layer_transition.html"
 ONE_LAYER = playground.SLIDERS["fig02"][0]
 SOURCE = (274, 358)  # of the patches in `reference`
 
@@ -393,7 +394,7 @@ SPOKEN = "document.getElementById('pg-spoken').textContent"
 
 
 def show(browser, fragment="", width=1400):
-    browser.open(SITE.as_uri() + fragment, width)
+    browser.open(PLAYGROUND.as_uri() + fragment, width)
     browser.wait(
         "document.getElementById('pg-foot') && document.getElementById('pg-foot').textContent", 20
     )

@@ -105,6 +105,17 @@ STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
             nbformat.writes(new_notebook(cells=[new_code_cell(outputs=[STOPPED])])),
             "mine.ipynb lacks values, since an error stopped it (BadInput: run=9: expected a run)",
         ),
+        (
+            nbformat.writes(
+                new_notebook(
+                    cells=[
+                        new_code_cell("x = 1", execution_count=1),
+                        new_code_cell("while True: x"),
+                    ]
+                )
+            ),
+            "mine.ipynb has 1 of 2 cells executed, since its kernel ended before the last",
+        ),
     ],
 )
 def test_a_notebook_without_values_is_refused_and_no_other_is_changed(
