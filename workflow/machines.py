@@ -1,10 +1,10 @@
 """Run the tests as on other machines: all of `make machines`, or MACHINES="no-node turkish".
 
-Each entry of `WHOLE` and `MARKED` is this machine with something hidden, set or added. The `WHOLE`
+Each entry of `MACHINES` is this machine with something hidden, set or added. The `WHOLE`
 ones run what the README promises, `make book` and then `make test`, in a fresh clone. The `MARKED`
-ones run the tests with the marker `machine`, whose outcome may depend on the machine, or all fast
-tests in another order. The table says which machines could not be simulated here; it is in
-`_build/machines`, with the logs.
+ones run the tests with the marker `machine`, whose outcome may depend on the machine, and the
+`ORDERS` all fast tests in another order. The table says which machines could not be simulated here;
+it is in `_build/machines`, with the logs.
 """
 
 import os
@@ -130,16 +130,17 @@ MARKED = {
         )
         for version in ("3.11", "3.12", "3.13")
     },
-    # A test may depend on the order, whatever it tests, so these run all tests but the slow ones.
-    **{
-        f"order-{seed}": Machine(
-            environment={"PYTEST_ADDOPTS": f"--random-order --random-order-seed={seed}"},
-            targets=("fast",),
-        )
-        for seed in (1, 2, 3)
-    },
 }
-MACHINES = WHOLE | MARKED
+# A test may depend on the order, whatever it tests, so these run all tests but the slow ones. With
+# each commit, `make shapes` takes another order.
+ORDERS = {
+    f"order-{seed}": Machine(
+        environment={"PYTEST_ADDOPTS": f"--random-order --random-order-seed={seed}"},
+        targets=("fast",),
+    )
+    for seed in (1, 2, 3)
+}
+MACHINES = WHOLE | MARKED | ORDERS
 # Variables of the user's, or of the make that runs this, which each machine sets for itself.
 UNSET = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS", "PYTHON", "XDG_CACHE_HOME")
 
