@@ -211,8 +211,8 @@ unit: $(READY) ## pytest, with the slow tests
 	@$(PY) -m pytest -n 2 --dist worksteal -m "not cluster and not site"
 
 # Slow tests are left out: checking takes half as long again as what is checked.
-shapes: $(READY) ## pytest without the slow tests, ORDER=text in another order; shapes in signatures are checked while they run
-	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow" $(if $(ORDER),--random-order --random-order-seed=$(ORDER)) --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+shapes: $(READY) ## pytest without the slow tests, ORDER=1 in another order, ORDER=commit in one of the commit's; shapes in signatures are checked while they run
+	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow" $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$(git rev-parse HEAD),$(ORDER))) --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
 
 machine-test: $(READY) ## the tests whose outcome may depend on the machine, which have the marker `machine`
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"

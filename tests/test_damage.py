@@ -610,6 +610,7 @@ ELSEWHERE = {
     ("author.py", "json.loads"),
     ("author.py", "torch.load"),
     ("checkpoints.py", "json.loads"),
+    ("estimates.py", "CONTAINER_LIMIT.read_text"),
     ("ledger.py", "json.loads"),
     ("native.py", "path.read_text"),
     ("processor.py", "info.read_text"),
