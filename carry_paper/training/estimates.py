@@ -126,12 +126,12 @@ def memory_of(device: str) -> float:
     """Return the bytes of memory that a device has in all; infinity where that is not known."""
     if device != "cpu":
         _, total = torch.cuda.mem_get_info(device)
-        return total
+        return float(total)
     try:
-        machine: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        machine = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except ValueError:
         machine = math.inf
     try:
-        return min(machine, int(CONTAINER_LIMIT.read_text()))
+        return min(machine, float(int(CONTAINER_LIMIT.read_text())))
     except (OSError, ValueError):
         return machine

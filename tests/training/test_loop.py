@@ -143,7 +143,9 @@ def test_auto_is_the_fastest_precision_for_processor_and_group(
     """It is taken for granted that a compiler can build the fused step, and that bf16 is faster."""
     processor_with(instructions.split())
     monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
-    monkeypatch.setattr(choice, "timed", lambda names, *_: {str(n): -ALL.index(n) for n in names})
+    monkeypatch.setattr(
+        choice, "timed", lambda names, *_: {str(n): -float(ALL.index(n)) for n in names}
+    )
     chosen = choice.choose(REQUESTS["auto"], groups.find(name), "cpu")
     assert str(chosen.precision) == precision
 
