@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit shapes machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -180,11 +180,17 @@ progress: ## the last line of each training under way or done
 quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
+# jaxtyping checks signatures while the tests run, which then take a third longer.
+CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
+  $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$(git rev-parse HEAD),$(ORDER))) \
+  $(if $(SHAPES),$(CHECK_SHAPES))
+
 fast: $(READY)
-	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow"
+	@$(PYTEST) -q -m "not slow"
 
 # The tests come last: one of them runs mypy, and finds its cache.
-test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit
+test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit; SHAPES=yes ORDER=1 as below
 	@$(MAKE) --no-print-directory --jobs 2 lint types compare mutation
 	@$(MAKE) --no-print-directory unit
 
@@ -207,12 +213,8 @@ scripts: $(READY)
 types: $(READY) ## mypy, strict, on both packages and workflow/
 	@$(PY) -m mypy
 
-unit: $(READY) ## pytest, with the slow tests
-	@$(PY) -m pytest -n 2 --dist worksteal -m "not cluster and not site"
-
-# Slow tests are left out: checking takes half as long again as what is checked.
-shapes: $(READY) ## pytest without the slow tests, ORDER=1 in another order, ORDER=commit in one of the commit's; shapes in signatures are checked while they run
-	@$(PY) -m pytest -n 2 --dist worksteal -q -m "not slow" $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$(git rev-parse HEAD),$(ORDER))) --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+unit: $(READY) ## pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
+	@$(PYTEST) -m "not cluster and not site"
 
 machine-test: $(READY) ## the tests whose outcome may depend on the machine, which have the marker `machine`
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
@@ -237,8 +239,8 @@ $(NPM_READY): | $(READY)
 	@npm install --silent --no-audit --no-fund --no-save --fetch-retries 0 --prefix .venv $(AXE_CORE) $(TYPESCRIPT)
 	@[ -e $(TSC) ] && touch $@
 
-axe: $(NPM_READY) ## what WCAG 2.1 forbids at level A or AA, on every built page, light and dark; `make test` looks at a few
-	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py
+axe: $(NPM_READY) ## every built page in a browser: what WCAG 2.1 forbids at level A or AA, and its layout; `make test` looks at some
+	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py tests/book/test_site.py
 
 net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
 	@$(PY) -m tests.net

@@ -131,8 +131,8 @@ MARKED = {
         for version in ("3.11", "3.12", "3.13")
     },
 }
-# A test may depend on the order, whatever it tests, so these run all tests but the slow ones. With
-# each commit, `make shapes` takes another order.
+# A test may depend on the order, whatever it tests, so these run all tests but the slow ones. On
+# each commit, `.ci/run` takes another order.
 ORDERS = {
     f"order-{seed}": Machine(
         environment={"PYTEST_ADDOPTS": f"--random-order --random-order-seed={seed}"},
