@@ -105,11 +105,6 @@ class Group:
             return self.primed
         return self.primed + round(self.fraction * n_sums(self.n_digits))
 
-    @property
-    def steps(self) -> int:
-        """Optimiser steps in a pass with the group's own batch size; the last batch is short."""
-        return math.ceil(self.n_train / self.batch)
-
 
 # ---- recipes
 
@@ -140,11 +135,11 @@ class Recipe:
         steps: Optimiser steps of a whole training, rounded to whole epochs; None for the
             group's own epochs.
         batch: Sums in a batch; None for the group's own number.
-        falling: The share of the steps, at the end, over which the learning rate falls linearly to
+        cooldown: The share of the steps, at the end, over which the learning rate falls linearly to
             zero.
-        parts: The number of equal parts of a training that is too short to be counted in passes
-            through the training set. They take the place of epochs, and the model is tested at
-            snapshots and at the end only. None: an epoch is a pass.
+        segments: The number of equal segments of a training that is too short to be counted in
+            passes through the training set. They take the place of epochs, and the model is tested
+            at snapshots and at the end only. None: an epoch is a pass.
         leads: False if its runs are loaded only where a group has no others, or by its name.
         limit: Epochs after which the user stops the training; None if it runs to its end. It
             moves no snapshot.
@@ -156,24 +151,28 @@ class Recipe:
     warmup: int = 0
     steps: int | None = None
     batch: int | None = None
-    falling: float = 0.0
-    parts: int | None = None
+    cooldown: float = 0.0
+    segments: int | None = None
     leads: bool = True
     limit: int | None = None
     more_snapshots: Mapping[str, MoreSnapshots] = field(default_factory=dict)
 
-    def in_parts(self, group: Group) -> bool:
-        """Return True if the group's epochs are parts of the training, not passes."""
-        return self.parts is not None and group.parent is None
+    def __post_init__(self) -> None:
+        if self.segments is not None and self.steps is None:
+            raise ValueError(f"{self.name}: segments divide a number of steps, which is missing")
+
+    def in_segments(self, group: Group) -> bool:
+        """Return True if the group's epochs are segments of the training, not passes."""
+        return self.segments is not None and group.parent is None
 
     def batch_size(self, group: Group) -> int:
         """Return the number of sums in a batch; the last batch of a pass is short."""
         return group.batch if self.batch is None else self.batch
 
     def steps_in_epoch(self, group: Group) -> int:
-        """Return the optimiser steps of an epoch: of a pass, or of a part of the training."""
-        if self.steps is not None and self.parts is not None and self.in_parts(group):
-            return round(self.steps / self.parts)
+        """Return the optimiser steps of an epoch: of a pass, or of a segment of the training."""
+        if self.steps is not None and self.segments is not None and self.in_segments(group):
+            return round(self.steps / self.segments)
         return math.ceil(group.n_train / self.batch_size(group))
 
     def planned_epochs(self, group: Group) -> int:
@@ -189,9 +188,9 @@ class Recipe:
     def rate_of_step(self, number: int, group: Group) -> float:
         """Return the learning rate of a step, counted from 0 in the whole training."""
         share = min(1.0, (number + 1) / max(1, self.warmup))
-        if self.falling:
+        if self.cooldown:
             total = self.planned_epochs(group) * self.steps_in_epoch(group)
-            share = min(share, (total - number) / (self.falling * total))
+            share = min(share, (total - number) / (self.cooldown * total))
         return self.rate * share
 
     def snapshots(self, group: Group, run: int) -> dict[int, int]:
@@ -209,13 +208,13 @@ class Recipe:
         """Return the epochs after which the runs of a group are tested, the same for all of them.
 
         They are the first fifty, every tenth, those of any run's snapshots, and the last; where
-        epochs are parts of a short training, only the snapshots' and the last.
+        epochs are segments of a short training, only the snapshots' and the last.
         """
         last = self.epochs(group)
         more = self.more_snapshots.get(group.name, NO_MORE_SNAPSHOTS)
         snapshots = self._own_epochs(group, {*group.snapshots, *more.epochs})
         earlier = {epoch for epoch in snapshots if epoch < last}
-        if self.in_parts(group):
+        if self.in_segments(group):
             return frozenset({*earlier, last})
         first = range(1, min(TESTED_FIRST, last) + 1)
         later = range(TESTED_EVERY, last + 1, TESTED_EVERY)

@@ -248,7 +248,7 @@ class Runs:
     def check_epochs(self) -> None:
         """Raise `BadInput` if the runs' training is too short to be counted in epochs."""
         recipe = self.record["recipe"]
-        if self.source == "ours" and groups.RECIPES[recipe].in_parts(groups.find(self.group)):
+        if self.source == "ours" and groups.RECIPES[recipe].in_segments(groups.find(self.group)):
             raise BadInput(
                 f"{self.group} was trained by the recipe “{recipe}”, which is too short for "
                 "learning curves by epoch: expected runs of another, such as “quick”."

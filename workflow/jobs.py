@@ -53,9 +53,9 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     stamps = []
     for name in (request.get("groups") or "").split() or groups.GROUPS:
         group = groups.find(name)
-        choice.available(precision, group, "cpu")  # built now, or refused
-        requested_seeds.check_group(group)
         recipe = groups.find_recipe(request.get("recipe") or "paper", group, limit)
+        choice.available(precision, group, recipe, "cpu")  # built now, or refused
+        requested_seeds.check_group(group)
         for run in loop.parse_run_numbers(request.get("runs") or None, group):
             path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
             if loop.is_finished(path, group, recipe, requested_seeds):

@@ -129,7 +129,7 @@ def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
     on_cpu = device == "cpu"
     recipe, numbers = RECIPES["quick"], list(range(runs))
     trainers: dict[Precision, Trainer] = {}
-    for precision in choice.available(Request(), group, device):
+    for precision in choice.available(Request(), group, recipe, device):
         is_emulated = precision == TORCH_BF16 and not choice.multiplies_bf16(device)
         # The step in Triton takes whole epochs at once.
         if precision.implementation != TRITON and not is_emulated:

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.groups import RECIPES, Group
+from carry_core.groups import RECIPES, Group, Recipe
 from carry_core.sums import n_sums
 from carry_paper.training import fused
 from carry_paper.training.precisions import (
@@ -63,20 +63,20 @@ def trainer_class(precision: Precision) -> type[Trainer]:
     return GpuTrainer
 
 
-def check_precision(precision: Precision, group: Group, device: str) -> None:
-    """Raise `BadInput` if no run of the group can be trained in the precision on the device."""
+def check_precision(precision: Precision, group: Group, recipe: Recipe, device: str) -> None:
+    """Raise `BadInput` if no run can be trained by the recipe, in the precision, on the device."""
     on_cpu = device.startswith("cpu")
     if on_cpu and (precision.implementation == TRITON or precision == TORCH_TF32):
         raise BadInput(f"--precision {precision} exists on CUDA devices only: choose fp32 or auto.")
     if not on_cpu and precision.implementation == FUSED:
         raise BadInput(f"--precision {precision} exists on a CPU only: choose bf16 or auto.")
-    trainer_class(precision).check_group(group, precision)
+    trainer_class(precision).check(group, recipe, precision)
     if precision.implementation == FUSED:
         fused.library(precision.format)  # builds it now, or raises if that is impossible
 
 
-def available(request: Request, group: Group, device: str) -> list[Precision]:
-    """Return the precisions that a request allows and the group can have on the device.
+def available(request: Request, group: Group, recipe: Recipe, device: str) -> list[Precision]:
+    """Return the precisions that a request allows and a training can have on the device.
 
     Those by an implementation of our own come first.
 
@@ -86,7 +86,7 @@ def available(request: Request, group: Group, device: str) -> list[Precision]:
     precisions, refusals = [], []
     for precision in filter(request.allows, ALL):
         try:
-            check_precision(precision, group, device)
+            check_precision(precision, group, recipe, device)
         except BadInput as error:
             refusals.append(error)
         else:
@@ -96,8 +96,8 @@ def available(request: Request, group: Group, device: str) -> list[Precision]:
     return precisions
 
 
-def choose(request: Request, group: Group, device: str) -> Choice:
-    """Return the precision in which new runs of a group are trained.
+def choose(request: Request, group: Group, recipe: Recipe, device: str) -> Choice:
+    """Return the precision in which new runs of a group are trained by a recipe.
 
     If no format is asked for, it is the fastest one; if no implementation is, it is our own, where
     there is one.
@@ -105,7 +105,7 @@ def choose(request: Request, group: Group, device: str) -> Choice:
     Raises:
         BadInput: No run of the group can be trained as requested.
     """
-    precisions = available(request, group, device)
+    precisions = available(request, group, recipe, device)
     if request.format is None:
         return fastest(precisions, group, device)
     return Choice(precisions[0])

@@ -77,7 +77,7 @@ def step_seconds(
     one_batch = batch / n_sums(group.n_digits)
     small = replace(group, batch=batch, fraction=one_batch, primed=0, parent=None)
     keep_memory()  # as in training
-    in_passes = replace(recipe, parts=None)
+    in_passes = replace(recipe, segments=None)
     trainer = trainer_class(precision)(small, in_passes, runs, device, precision)
     # An epoch of the small group is a single step. The first one warms up.
     seconds = 0.0

@@ -154,7 +154,7 @@ class GpuStep:
         settings: Settings | None = None,
     ) -> None:
         settings = settings or DEFAULTS
-        check_group(group, settings)
+        check(group, recipe, settings)
         device = stack.token.device
         check_device(device)
         config = stack.config
@@ -668,9 +668,11 @@ def check_device(device: torch.device) -> None:
         raise _cannot("it is for a GPU")
 
 
-def check_group(group: Group, settings: Settings | None = None) -> None:
+def check(group: Group, recipe: Recipe, settings: Settings | None = None) -> None:
     """Raise `BadInput` if there are no kernels for the group's model, tests or batches."""
     settings = settings or DEFAULTS
+    if recipe.batch is not None or recipe.segments is not None or recipe.cooldown:
+        raise _cannot(f"{recipe.name} has batches, epochs or a rate of its own, which it does not")
     config = group.config
     layout = config.layout
     if group.tracks_final_mlp:

@@ -8,7 +8,7 @@ from numpy.random import SeedSequence
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.groups import Group
+from carry_core.groups import Group, Recipe
 from carry_paper.training import gpu
 from carry_paper.training.gpu import GpuStep, Sums
 from carry_paper.training.precisions import Precision, named
@@ -24,8 +24,8 @@ class GpuTrainer(Trainer):
     """
 
     @staticmethod
-    def check_group(group: Group, precision: Precision) -> None:
-        gpu.check_group(group)
+    def check(group: Group, recipe: Recipe, precision: Precision) -> None:
+        gpu.check(group, recipe)
 
     def prepare_step(self, stacked: dict[str, Tensor], dropout: list[SeedSequence]) -> None:
         threshold = threshold_of(self.group.dropout)
@@ -63,7 +63,7 @@ class GpuTrainer(Trainer):
                 f"which triton cannot finish: go on with --precision {began_in}."
             )
         super().restore(states)
-        done = self.epoch * self.group.steps
+        done = self.epoch * self.steps_in_epoch
         self.train_sums.step.fill_(done)
         self.gpu_step.seen -= done
 
@@ -73,7 +73,7 @@ class GpuTrainer(Trainer):
         self.gpu_step.rounded.copy_(self.gpu_step.flat.values)
 
     def adam_steps(self) -> int:
-        return int(self.gpu_step.seen) + self.epoch * self.group.steps
+        return int(self.gpu_step.seen) + self.epoch * self.steps_in_epoch
 
     def set_adam_steps(self, number: int) -> None:
         self.gpu_step.seen.fill_(number)

@@ -137,16 +137,16 @@ def precisions_of(
         BadInput: A checkpoint is damaged, or is of a precision that was not asked for; or as
             `choose`.
     """
-    group, device = checkpoints.group, conditions.device
+    group, recipe, device = checkpoints.group, checkpoints.recipe, conditions.device
     choices = {}
     for run in numbers:
         choice = None
         if checkpoints.path(run).exists() and not conditions.switch:
             began_in = named(checkpoints.load(run)[1]["precision"])
             if conditions.request.allows(began_in):
-                check_precision(began_in, group, device)
+                check_precision(began_in, group, recipe, device)
                 choice = Choice(began_in)
-        choices[run] = choice or choose(conditions.request, group, device)
+        choices[run] = choice or choose(conditions.request, group, recipe, device)
         resumable(checkpoints, run, choices[run].precision, conditions.switch)
     return choices
 

@@ -146,8 +146,8 @@ class Trainer:
         self.prepare_step(stacked, [of_run.dropout for of_run in streams])
 
     @staticmethod
-    def check_group(group: Group, precision: Precision) -> None:
-        """Raise `BadInput` if no run of the group can be trained in the precision."""
+    def check(group: Group, recipe: Recipe, precision: Precision) -> None:
+        """Raise `BadInput` if no run of the group can be trained so."""
         if precision.implementation == FUSED:
             fused.check_sizes(group.config)
 

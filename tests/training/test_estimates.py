@@ -46,7 +46,8 @@ def test_runs_take_their_epochs_in_turns_less_those_that_are_done(timed, tmp_pat
     group = groups.find(SMALL)
     one = seconds_left(SMALL, tmp_path, {0: NOT_BEGUN}, epochs=10)
     test_sums = 0.4 * 5050
-    steps = 10 * (group.steps + estimates.TEST_OVER_STEP * test_sums / group.batch)
+    in_a_pass = groups.RECIPES["paper"].steps_in_epoch(group)
+    steps = 10 * (in_a_pass + estimates.TEST_OVER_STEP * test_sums / group.batch)
     assert one == pytest.approx(SECONDS * steps)
     six = seconds_left(SMALL, tmp_path, dict.fromkeys(range(6), NOT_BEGUN), epochs=10)
     assert six == pytest.approx(6 * one)

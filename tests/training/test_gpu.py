@@ -23,7 +23,7 @@ from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.gpu import GpuStep, Settings
 from carry_paper.training.gpu_trainer import GpuTrainer
 from carry_paper.training.loop import Conditions
-from carry_paper.training.precisions import TRITON_BF16
+from carry_paper.training.precisions import TRITON_BF16, exactly
 from carry_paper.training.seeds import OWN
 from carry_paper.training.trainer import Trainer
 from tests.helpers.gpu_masks import HashedMasks
@@ -127,7 +127,7 @@ def test_a_resumed_training_goes_on_to_the_bit_and_is_tested_as_any_other():
         assert torch.equal(p, resumed.parameters[name]), name
     for name, values in rows[0].items():
         assert (values == rows[1][name]).all(), name
-    assert resumed.adam_steps() == 2 * group.steps
+    assert resumed.adam_steps() == 2 * RECIPE.steps_in_epoch(group)
 
     reference = Trainer(group, RECIPE, [3, 5], DEVICE)
     reference.load(resumed.states())
@@ -156,10 +156,10 @@ def test_finetuning_goes_on_with_the_parents_optimiser(data, monkeypatch):
     first, checkpoints = (
         Checkpoints(data / "checkpoints", group, RECIPE) for group in (parent, child)
     )
-    conditions = Conditions(DEVICE, "triton")
+    conditions = Conditions(DEVICE, exactly(TRITON_BF16))
     assert loop.train_group(first, [0, 1], data / "runs", conditions)
     assert loop.missing(first, [0, 1], data / "runs") == {}
-    assert first.load(1)[1]["adam_step"] == 2 * parent.steps
+    assert first.load(1)[1]["adam_step"] == 2 * RECIPE.steps_in_epoch(parent)
 
     tuned = GpuTrainer(child, RECIPE, [0, 1], DEVICE, precision=TRITON_BF16)
     reference = Trainer(child, RECIPE, [0, 1], DEVICE)
@@ -170,7 +170,7 @@ def test_finetuning_goes_on_with_the_parents_optimiser(data, monkeypatch):
     before = weights(tuned, ALL)
     tuned.run_epoch()
     reference.run_epoch()
-    assert tuned.adam_steps() == reference.adam_steps() == parent.steps + 1
+    assert tuned.adam_steps() == reference.adam_steps() == RECIPE.steps_in_epoch(parent) + 1
     for name, p in reference.parameters.items():
         moved = p.detach() - before[name]
         assert distance(tuned.parameters[name] - before[name], moved) < 100 * APART, name
@@ -193,3 +193,9 @@ def test_a_group_without_kernels_is_refused(group, reason):
         BadInput, match=f"cannot be had here .*{reason}.*: choose another precision"
     ):
         GpuTrainer(group, RECIPE, [0], DEVICE, precision=TRITON_BF16)
+
+
+@pytest.mark.parametrize("own", [{"batch": 128}, {"cooldown": 0.2}, {"steps": 9, "segments": 3}])
+def test_a_recipe_whose_steps_it_does_not_take_is_refused(own):
+    with pytest.raises(BadInput, match="cannot be had here .*of its own.*: choose another precis"):
+        GpuTrainer(small(), replace(RECIPE, **own), [0], DEVICE, precision=TRITON_BF16)

@@ -146,7 +146,7 @@ def test_auto_is_the_fastest_precision_for_processor_and_group(
     monkeypatch.setattr(
         choice, "timed", lambda names, *_: {str(n): -float(ALL.index(n)) for n in names}
     )
-    chosen = choice.choose(REQUESTS["auto"], groups.find(name), "cpu")
+    chosen = choice.choose(REQUESTS["auto"], groups.find(name), QUICK, "cpu")
     assert str(chosen.precision) == precision
 
 
@@ -159,7 +159,7 @@ def test_auto_measures_where_the_processor_has_several_formats(
     own = Trainer(small_group, QUICK, [0])
     monkeypatch.setattr(choice, "available", lambda *_: [FUSED_FP32, FUSED_BF16, TORCH_FP32])
     monkeypatch.setattr(choice, "timed", lambda *_: measured)
-    choice_of_run = choice.choose(REQUESTS["auto"], small_group, "cpu")
+    choice_of_run = choice.choose(REQUESTS["auto"], small_group, QUICK, "cpu")
     assert choice_of_run == choice.Choice(chosen, measured)
     assert "fused-fp32 10.0 ms" in str(choice_of_run) or chosen == FUSED_FP32
     own.timed = choice_of_run.milliseconds
@@ -205,9 +205,9 @@ def test_auto_on_a_gpu_is_triton_or_what_the_gpu_multiplies_in(monkeypatch, emul
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: not emulated)
     by_torch = choice.Choice(TORCH_FP32 if emulated else TORCH_BF16)
     auto = REQUESTS["auto"]
-    assert choice.choose(auto, groups.find("n1_s0.3_w0.2"), "cuda") == by_torch
+    assert choice.choose(auto, groups.find("n1_s0.3_w0.2"), QUICK, "cuda") == by_torch
     monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)
-    assert choice.choose(auto, groups.find("n2_s0.3_w0.0"), "cuda") == by_torch
+    assert choice.choose(auto, groups.find("n2_s0.3_w0.0"), QUICK, "cuda") == by_torch
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     loop.prepare(tuned, checkpoints)
     early = first.load(0, 2)
     steps = [int(state["step"]) for state in tuned.optimiser.state.values()]
-    assert {*steps} == {2 * parent.steps}
+    assert {*steps} == {2 * recipe.steps_in_epoch(parent)}
     for name, p in weights(tuned).items():
         assert torch.equal(p, early[0][f"parameters/{name}"])
     assert loop.train_group(checkpoints, [0], data / "runs")
@@ -473,7 +473,7 @@ def test_a_snapshot_is_named_by_the_paper_s_epoch(small_group, data, monkeypatch
     """A recipe of half the epochs keeps its own first for the paper's second."""
     group = replace(small_group, snapshots=(2,))
     monkeypatch.setitem(groups.GROUPS, "small", group)
-    recipe = replace(QUICK, steps=group.epochs // 2 * group.steps)
+    recipe = replace(QUICK, steps=group.epochs // 2 * QUICK.steps_in_epoch(group))
     checkpoints = Checkpoints(data / "checkpoints", group, recipe)
     trained = Trainer(group, recipe, [0])
     loop.train_runs(trained, checkpoints, loop.Clock(), lambda *_: None)

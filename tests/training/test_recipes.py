@@ -1,4 +1,4 @@
-"""A recipe that is too short for epochs: parts of a training, its own batches, a falling rate."""
+"""A recipe that is too short for epochs: segments, its own batches, a rate that cools down."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 from tests.helpers.trainings import Ticks, save_random
 
-MINUTE = Recipe("minute", 1e-3, warmup=300, steps=6000, batch=128, parts=100, leads=False)
+MINUTE = Recipe("minute", 1e-3, warmup=300, steps=6000, batch=128, segments=100, leads=False)
 NAME = "n1_s0.3_w0.2"
 
 
@@ -27,15 +27,15 @@ def trained(group, recipe) -> Trainer:
     return trainer
 
 
-def test_parts_train_the_same_bits_as_passes(small_group):
-    """Parts go on where the last one stopped in the training set, and begin it again at its end."""
+def test_segments_train_the_same_bits_as_passes(small_group):
+    """Segments go on where the last one stopped in the training set, and begin again at its end."""
     batch, n_batches = 260, 6
     passes = Recipe("quick", 1e-3, warmup=4, steps=2 * n_batches, batch=batch)
-    parts = replace(passes, parts=3)
+    segments = replace(passes, segments=3)
     assert passes.steps_in_epoch(small_group) == n_batches
-    assert (parts.steps_in_epoch(small_group), parts.epochs(small_group)) == (4, 3)
+    assert (segments.steps_in_epoch(small_group), segments.epochs(small_group)) == (4, 3)
     ((expected, _),), ((tensors, _),) = (
-        trained(small_group, recipe).states() for recipe in (passes, parts)
+        trained(small_group, recipe).states() for recipe in (passes, segments)
     )
     for name in expected:
         if not name.startswith("history/"):
@@ -44,24 +44,24 @@ def test_parts_train_the_same_bits_as_passes(small_group):
 
 
 def test_the_rate_rises_stays_and_falls_to_zero(small_group):
-    recipe = Recipe("minute", 2.0, warmup=4, steps=20, parts=5, falling=0.25)
+    recipe = Recipe("minute", 2.0, warmup=4, steps=20, segments=5, cooldown=0.25)
     rates = [recipe.rate_of_step(number, small_group) for number in range(21)]
     assert rates[:4] == [0.5, 1.0, 1.5, 2.0]
     assert rates[4:16] == [2.0] * 12
     assert rates[15:] == pytest.approx([2.0, 1.6, 1.2, 0.8, 0.4, 0.0])
-    constant = replace(recipe, falling=0.0)
+    constant = replace(recipe, cooldown=0.0)
     assert constant.rate_of_step(19, small_group) == 2.0
 
 
 def test_tests_and_snapshots_follow_the_share_of_the_training():
     main, pad6 = groups.find(MAIN), groups.find("pad6_n2_s0.3_w0.2")
-    assert MINUTE.parts is not None
-    assert MINUTE.tested(main) == {MINUTE.parts}
+    assert MINUTE.segments is not None
+    assert MINUTE.tested(main) == {MINUTE.segments}
     assert max(replace(MINUTE, limit=7).tested(main)) == 7
     # Epochs 500 and 1000 of the paper's 2500.
-    at_shares = {round(0.2 * MINUTE.parts): 500, round(0.4 * MINUTE.parts): 1000}
+    at_shares = {round(0.2 * MINUTE.segments): 500, round(0.4 * MINUTE.segments): 1000}
     assert MINUTE.snapshots(pad6, 0) == at_shares
-    assert MINUTE.tested(pad6) == {*at_shares, MINUTE.parts}
+    assert MINUTE.tested(pad6) == {*at_shares, MINUTE.segments}
 
 
 def test_a_finetuned_group_is_trained_in_passes():
@@ -73,7 +73,7 @@ def test_a_finetuned_group_is_trained_in_passes():
 @pytest.mark.slow
 def test_a_short_training_resumes_to_the_same_bits(small_group, data, monkeypatch):
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
-    recipe = Recipe("minute", 1e-3, warmup=4, steps=20, batch=300, parts=4)
+    recipe = Recipe("minute", 1e-3, warmup=4, steps=20, batch=300, segments=4)
     checkpoints = Checkpoints(data / "checkpoints", small_group, recipe)
     progress = []
     while not loop.train_group(
@@ -118,3 +118,8 @@ def test_what_is_drawn_by_epoch_refuses_a_short_training(data):
     save_random(group, [0], "quick", 1, test_loss=np.ones(1))
     assert Page("fig99", source="ours", group=NAME).curves()["epochs"].tolist() == [1]
     assert curves.load_curves(NAME, recipe="quick")["runs"].tolist() == [0]
+
+
+def test_segments_divide_a_number_of_steps():
+    with pytest.raises(ValueError, match="minute: segments divide a number of steps"):
+        Recipe("minute", 1e-3, segments=3)

@@ -181,7 +181,7 @@ def test_two_epochs_are_a_plain_loop(small_group, decay):
     group = replace(small_group, decay=decay)
     trainer, untrained = (Trainer(group, RECIPE, RUNS) for _ in range(2))
     before = {name: p.detach().clone() for name, p in untrained.parameters.items()}
-    assert (group.steps, trainer.train.shape[2] % group.batch) == (6, 235)
+    assert (trainer.steps_in_epoch, trainer.train.shape[2] % group.batch) == (6, 235)
     for _ in range(2):
         trainer.run_epoch()
     expected = plain_loop(untrained, 2)
