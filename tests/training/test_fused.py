@@ -13,7 +13,6 @@ from numpy.random import SFC64, SeedSequence
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_paper.training import fused
@@ -28,7 +27,7 @@ from carry_paper.training.precisions import (
 from carry_paper.training.stacked import THRESHOLD, Stack, threshold_of
 from carry_paper.training.trainer import MOMENTS, Trainer
 from tests.helpers import needs
-from tests.helpers.trainings import QUICK, needs_fused, weights
+from tests.helpers.trainings import QUICK, needs_fused, simulated_fused_step, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
@@ -65,11 +64,6 @@ NO_COMMAND = ('g++ "', FUSED_FP32, AVX2, NO_QUOTE)
 BLANK = (" ", FUSED_FP32, AVX2, "there is no compiler ' '")
 
 
-def simulated(format, lanes):
-    """Return the step for vectors of so many floats, optimised less, so that it is built soon."""
-    return native.library(fused.SOURCE, [*fused.flags(format, lanes), "-O1"], set())
-
-
 @pytest.fixture
 def build(request, monkeypatch):
     """A build's name, which begins with its format; `fused.library` is it."""
@@ -79,7 +73,9 @@ def build(request, monkeypatch):
 def install(build, monkeypatch):
     """Have `fused` take a build; skip the test where it cannot be had."""
     if build in SIMULATED_LANES:
-        monkeypatch.setattr(fused, "library", partial(simulated, lanes=SIMULATED_LANES[build]))
+        needs.require("the fused step, simulated")
+        lanes = SIMULATED_LANES[build]
+        monkeypatch.setattr(fused, "library", partial(simulated_fused_step, lanes=lanes))
     else:
         needs.require("the fused step" if build == "fp32" else "the fused step in bf16")
     return build
