@@ -126,8 +126,9 @@ struct Tile {
   // In `first`, by the number of the sum among its sums.
   float* pattern_of(int sum) { return first.pattern + sum * length * source_row; }
   float* products_of(int sum, int i, int k) {
+    const int groups = (length - first_query(0) + QUERIES - 1) / QUERIES;  // of queries
     const int group = (i - first_query(0)) / QUERIES;
-    return first.products + ((sum * length + group) * source_row + k) * QUERIES;
+    return first.products + ((sum * groups + group) * source_row + k) * QUERIES;
   }
   // m p of LANES sums from b on, sum by sum.
   INLINE void gather_patterns(int b) {
