@@ -17,7 +17,7 @@ from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_paper.training import fused
-from carry_paper.training.fused import FusedStep, LaneMasks
+from carry_paper.training.fused import FusedMasks, FusedStep
 from carry_paper.training.precisions import (
     FUSED,
     FUSED_BF16,
@@ -140,12 +140,12 @@ def test_gradients_are_autograds(case):
 
 def drawn(config, seed, threshold=THRESHOLD):
     """The masks of a tile by `native/tile.h`, in the order and shapes that `Stack` asks for."""
-    lanes = [
-        SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)
+    streams = [
+        SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, child))) for child in range(8)
     ]
 
     def bits(count):  # (draw, 32)
-        words = np.stack([lane.random_raw(count) for lane in lanes], 1)
+        words = np.stack([stream.random_raw(count) for stream in streams], 1)
         return torch.from_numpy((words.view(np.uint16) >= threshold).astype(np.float32))
 
     def rows(width):  # (sum, width): 64 columns of all sums, then the next 64
@@ -257,7 +257,7 @@ def test_late_in_training_gradients_are_as_near_to_float64_as_pytorchs(build):
     for number, (a, b) in enumerate(ours.batches(ours.train, 64)[:12]):
         masks = [*drawn(group.config, SeedSequence(number))]
         _, expected = autograd(ours, a, b, in_turn(iter(masks)))
-        ours.fused.masks = LaneMasks([SeedSequence(number)])
+        ours.fused.masks = FusedMasks([SeedSequence(number)])
         ours.step(a, b, 0)
         pytorchs.masks = in_turn(iter(masks))
         pytorchs.step(a, b, 0)
