@@ -24,7 +24,7 @@ export npm_config_cache := $(CURDIR)/.venv/cache/npm
 export JUPYTER_CONFIG_DIR := $(CURDIR)/.venv/jupyter/config
 export JUPYTER_DATA_DIR := $(CURDIR)/.venv/jupyter/data
 endif
-# Snakemake asks for the user's name, which a number without an account, as in some containers, does not have.
+# Snakemake asks for the user's name. A user without an account, as in some containers, has a number only.
 export LOGNAME ?= $(or $(shell id -un 2>/dev/null),nobody)
 # A hundred short processes would compile both packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE

@@ -60,7 +60,7 @@ def test_the_installed_command(tmp_path):
         ),
         (
             ("train", "n2_s0.3_w0.0", "--precision", "triton"),
-            "--precision triton-bf16 exists on CUDA devices only",
+            "--precision triton-bf16 runs on CUDA devices only",
         ),
         (
             ("train", "n1_s0.3_w0.2", "--epochs", "99999"),
@@ -232,7 +232,7 @@ def test_a_precision_that_the_processor_has_to_emulate_is_said(
 @pytest.mark.parametrize(
     ("precision", "warning"),
     [
-        ("fp32", "--precision fp32: in fused-fp32; PyTorch's own step is torch-fp32.\n"),
+        ("fp32", "--precision fp32 is fused-fp32 here; PyTorch's own step is torch-fp32.\n"),
         ("fused-fp32", ""),
         (None, ""),
     ],

@@ -27,7 +27,7 @@ LARGEST_TIMED = 8
 FLOAT = 4  # bytes
 # The numbers that training keeps for each parameter: itself, its gradient, and Adam's two moments.
 KEPT_PER_PARAMETER = 4
-# Where Linux says how many bytes a container may use; the word `max` if it has no limit.
+# Linux's file with the number of bytes that a container may use; `max` if there is no limit.
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -59,7 +59,7 @@ def epochs_left(recipe: Recipe, group: Group, progress: Progress) -> float:
 
 
 def steps_of_an_epoch(recipe: Recipe, group: Group) -> float:
-    """Return the steps of an epoch, and those that would take as long as its share of the tests."""
+    """Return the steps of an epoch, plus its share of the tests in steps that take as long."""
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     tests = len(recipe.tested(group)) / recipe.epochs(group)
     return recipe.steps_in_epoch(group) + tests * TEST_OVER_STEP * n_test / recipe.batch_size(group)
@@ -111,7 +111,7 @@ def check_memory(group: Group, recipe: Recipe, device: str) -> None:
 
 
 def memory_needed(group: Group, recipe: Recipe) -> int:
-    """Return bytes that training a run takes at the least.
+    """Return the bytes of memory that training one run takes at least.
 
     Besides the parameters, these are the hidden layers of the MLPs before and after the
     nonlinearity. The last block has them at the positions of the answer only.

@@ -147,17 +147,6 @@ def fused_step(format: str) -> str:
     return ""
 
 
-def simulated_fused_step() -> str:
-    from carry_core.fast import native
-    from tests.helpers import trainings
-
-    try:
-        trainings.simulated_fused_step("fp32", 4)
-    except native.CannotBuild as error:
-        return str(error)
-    return ""
-
-
 def idle() -> str:
     per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
     return f"{per_core:.1f} processes per core" if per_core > BUSY else ""
@@ -203,7 +192,6 @@ NEEDS = {
     "the fused step in bf16": Need(
         partial(fused_step, "bf16"), "`apt-get install g++`, on a processor with AVX512-bf16"
     ),
-    "the fused step, simulated": Need(simulated_fused_step, "`apt-get install g++`"),
     "git": Need(partial(run, "git", "--version"), "`apt-get install git`"),
     "a checkout that git reads": Need(checkout, "a clone of your own, or git's `safe.directory`"),
     "the whole history": Need(history, "a clone that is not shallow"),

@@ -10,24 +10,15 @@ import torch
 from carry_core import groups, measure, runs
 from carry_core.curves import shapes_of_curves
 from carry_core.errors import BadInput
-from carry_core.fast import native
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import fused, loop, precisions
+from carry_paper.training import loop, precisions
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 
 FEW = 40  # sums of a class, or pairs, where a test measures on few
 QUICK = Recipe("quick", 1e-3, warmup=10)
 needs_fused = pytest.mark.needs("the fused step")
-
-
-def simulated_fused_step(format, lanes):
-    """Build the fused step for vectors of so many floats, which the processor need not have.
-
-    It is optimised less, so that it is built soon.
-    """
-    return native.library(fused.SOURCE, [*fused.flags(format, lanes), "-O1"], set())
 
 
 def weights(trainer: Trainer, i: int | slice = 0) -> dict[str, torch.Tensor]:
