@@ -183,8 +183,8 @@ quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 # jaxtyping checks signatures while the tests run, which then take a third longer.
 CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
 PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
-  $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$(git rev-parse HEAD),$(ORDER))) \
-  $(if $(SHAPES),$(CHECK_SHAPES))
+  $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
+  $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))
 
 fast: $(READY)
 	@$(PYTEST) -q -m "not slow"

@@ -8,8 +8,10 @@ from functools import cache
 
 import torch
 
+from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.groups import RECIPES, Group, Recipe
+from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
 from carry_paper.training import fused
 from carry_paper.training.precisions import (
@@ -27,6 +29,8 @@ from carry_paper.training.trainer import Trainer
 
 TIMED_SUMS = 256  # in a step that is timed
 TIMED_SECONDS, MOST_ROUNDS = 1.0, 10
+# Steps of groups that are more times as large as the main one are not timed.
+LARGEST_TIMED = 8
 
 
 @dataclass(frozen=True)
@@ -127,12 +131,21 @@ def fastest(precisions: Collection[Precision], group: Group, device: str) -> Cho
     return Choice(best, milliseconds)
 
 
+def n_parameters(group: Group) -> int:
+    """Return the number of parameters of a model of the group."""
+    return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
+
+
 @cache
 def timed(precisions: tuple[Precision, ...], group: Group, device: str) -> dict[str, float]:
     """Return the milliseconds of processor time that a step of `TIMED_SUMS` sums takes in each.
 
-    The precisions take turns, and the shortest step of each counts.
+    The precisions take turns, and the shortest step of each counts. In place of a group that is
+    too large for that, the main group is timed.
     """
+    main = groups.find(groups.MAIN)
+    if n_parameters(group) > LARGEST_TIMED * n_parameters(main):
+        group = main
     # The shapes are the group's, but the sums are of two digits: there are few of them to list.
     fraction = TIMED_SUMS / n_sums(2)
     small = replace(

@@ -13,17 +13,14 @@ from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.groups import Group, Recipe
-from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import Choice, trainer_class
+from carry_paper.training.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
 from carry_paper.training.loop import Progress
 from carry_paper.training.precisions import Precision
 
 # A test is a forward pass: with the same sums it takes this share of the time of a step.
 TEST_OVER_STEP = 0.3
-# Steps of groups that are more times as large as the main one are not timed.
-LARGEST_TIMED = 8
 FLOAT = 4  # bytes
 # The numbers that training keeps for each parameter: itself, its gradient, and Adam's two moments.
 KEPT_PER_PARAMETER = 4
@@ -87,11 +84,6 @@ def step_seconds(
             measured.cpu()  # waits for the GPU
         seconds = time.perf_counter() - began
     return seconds
-
-
-def n_parameters(group: Group) -> int:
-    """Return the number of parameters of a model of the group."""
-    return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
 
 
 def size(group: Group, recipe: Recipe) -> int:

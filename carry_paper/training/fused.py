@@ -64,9 +64,12 @@ def library(format: str) -> ctypes.CDLL:
         BadInput: It cannot be built or loaded here.
     """
     width = lanes()
-    needed = REGISTERS[width] if format == "fp32" else AVX512 | {"avx512_bf16"}
+    needed, options = REGISTERS[width], flags(format, width)
+    if format == "bf16":
+        needed = AVX512 | {"avx512_bf16"}
+        options.append("-mavx512bf16")  # a compiler that does not know it would emulate it
     try:
-        return native.library(SOURCE, flags(format, width), needed)
+        return native.library(SOURCE, options, needed)
     except native.CannotBuild as error:
         raise _cannot(format, str(error)) from error
 

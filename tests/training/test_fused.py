@@ -45,6 +45,7 @@ SHAPES = {
     "four heads, decoder": ModelConfig(heads=4, causal=True),
     "eight heads": ModelConfig(heads=8),
     "32 heads": ModelConfig(heads=32),
+    "64 heads, 31 positions": ModelConfig(heads=64, width=10),
 }
 SIMULATED_SHAPES = ["one-layer decoder", "two layers", "four heads, decoder", "32 heads"]
 # Vectors that the processor need not have, as wide as those of AVX512 and of NEON: the compiler
