@@ -239,6 +239,17 @@ RECIPES = {
         steps=8820,
         more_snapshots={MAIN: MoreSnapshots(runs=range(4), epochs=ON_THE_WAY)},
     ),
+    # For maps of many runs, lessons and first tries.
+    "minute": Recipe(
+        "minute",
+        3e-3,
+        warmup=300,
+        steps=3400,
+        batch=128,
+        cooldown=0.7,
+        segments=100,
+        leads=False,
+    ),
 }
 
 

@@ -197,7 +197,9 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert line in out
     assert "\nIn all about 0:00:0" in out
     assert (
-        out.count("estimated from a step of each group. Shorter: --recipe quick (fewer epochs).")
+        out.count(
+            "estimated from a step of each group. Shorter: --recipe quick or minute (fewer steps)."
+        )
         == 1
     )
     path = runs.find(group)[0]

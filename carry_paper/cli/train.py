@@ -38,7 +38,7 @@ Choices = dict[str, dict[int, Choice]]  # of each group's missing runs, by its n
 # Options that shorten a training.
 SHORTER = {
     "--runs 0": "one run",
-    "--recipe quick": "fewer epochs",
+    "--recipe quick or minute": "fewer steps",
     "--precision auto": "the fastest one here",
 }
 
@@ -59,8 +59,8 @@ SHORTER = {
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
     default="paper",
-    help="The paper's protocol, hours to days per run on a CPU core; or a quick stand-in,"
-    " 5 to 20 minutes per run.",
+    help="The paper's protocol, hours to days per run on a CPU core; a quick stand-in, 5 to 30"
+    " minutes per run; or a model that adds in about a minute.",
 )
 @DEVICE
 @click.option(
