@@ -165,6 +165,10 @@ class Recipe:
         """Return True if the group's epochs are segments of the training, not passes."""
         return self.segments is not None and group.parent is None
 
+    def unit(self, group: Group) -> str:
+        """Return what an epoch of the group's training is called: `epoch` or `segment`."""
+        return "segment" if self.in_segments(group) else "epoch"
+
     def batch_size(self, group: Group) -> int:
         """Return the number of sums in a batch; the last batch of a pass is short."""
         return group.batch if self.batch is None else self.batch

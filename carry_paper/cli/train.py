@@ -218,7 +218,8 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
             duration = timedelta(seconds=round(seconds))
             total += duration
             about = f"about {duration} "
-        epochs = counted(checkpoints.recipe.epochs(group), "epoch")
+        recipe = checkpoints.recipe
+        epochs = counted(recipe.epochs(group), recipe.unit(group))
         click.echo(
             f"{group.name}: {group}; {loop.runs_in_words(missing)}, {epochs} a run,"
             f" {about}in {in_words(of_runs)}."
