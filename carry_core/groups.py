@@ -246,11 +246,11 @@ RECIPES = {
     # For maps of many runs, lessons and first tries.
     "minute": Recipe(
         "minute",
-        3e-3,
+        4e-3,
         warmup=300,
-        steps=3400,
+        steps=3600,
         batch=128,
-        cooldown=0.7,
+        cooldown=0.8,
         segments=100,
         leads=False,
     ),
