@@ -97,7 +97,9 @@ def test_a_recipe_that_does_not_lead_is_loaded_where_there_is_no_other(data):
     assert runs.load(NAME).record["recipe"] == "minute"  # there are no others
     save_random(group, [0], "quick", 1)
     assert (runs.load(NAME).record["recipe"], runs.load(NAME).numbers) == ("quick", (0,))
-    assert runs.load(NAME, recipe="minute").numbers == (0, 1, 2, 3, 4, 5)
+    by_minute = runs.load(NAME, recipe="minute")
+    assert by_minute.numbers == (0, 1, 2, 3, 4, 5)
+    assert by_minute.training == "recipe “minute”, 100 segments"
 
 
 def test_what_is_drawn_by_epoch_refuses_a_short_training(data):
