@@ -24,7 +24,7 @@ export npm_config_cache := $(CURDIR)/.venv/cache/npm
 export JUPYTER_CONFIG_DIR := $(CURDIR)/.venv/jupyter/config
 export JUPYTER_DATA_DIR := $(CURDIR)/.venv/jupyter/data
 endif
-# Snakemake asks for the user's name, which a number without an account, as in some containers, does not have.
+# Snakemake asks for the user's name. A user without an account, as in some containers, has a number only.
 export LOGNAME ?= $(or $(shell id -un 2>/dev/null),nobody)
 # A hundred short processes would compile both packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -183,8 +183,8 @@ quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 # jaxtyping checks signatures while the tests run, which then take a third longer.
 CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
 PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
-  $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$(git rev-parse HEAD),$(ORDER))) \
-  $(if $(SHAPES),$(CHECK_SHAPES))
+  $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
+  $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))
 
 fast: $(READY)
 	@$(PYTEST) -q -m "not slow"

@@ -165,6 +165,10 @@ class Recipe:
         """Return True if the group's epochs are segments of the training, not passes."""
         return self.segments is not None and group.parent is None
 
+    def unit(self, group: Group) -> str:
+        """Return what an epoch of the group's training is called: `epoch` or `segment`."""
+        return "segment" if self.in_segments(group) else "epoch"
+
     def batch_size(self, group: Group) -> int:
         """Return the number of sums in a batch; the last batch of a pass is short."""
         return group.batch if self.batch is None else self.batch
@@ -238,6 +242,17 @@ RECIPES = {
         warmup=300,
         steps=8820,
         more_snapshots={MAIN: MoreSnapshots(runs=range(4), epochs=ON_THE_WAY)},
+    ),
+    # For maps of many runs, lessons and first tries.
+    "minute": Recipe(
+        "minute",
+        4e-3,
+        warmup=300,
+        steps=3600,
+        batch=128,
+        cooldown=0.8,
+        segments=100,
+        leads=False,
     ),
 }
 

@@ -286,9 +286,10 @@ class Runs:
     @property
     def training(self) -> str:
         """The recipe and how far the runs got by it: `recipe “paper”, 100 of 1000 epochs`."""
-        recipe = self.record["recipe"]
-        epochs = progress(groups.find(self.group), recipe, self.record["epochs"])
-        return f"recipe “{recipe}”, {epochs} epochs"
+        group, recipe = groups.find(self.group), self.record["recipe"]
+        epochs = progress(group, recipe, self.record["epochs"])
+        unit = groups.RECIPES[recipe].unit(group) if recipe in groups.RECIPES else "epoch"
+        return f"recipe “{recipe}”, {epochs} {unit}s"
 
 
 def load(

@@ -60,7 +60,7 @@ def test_the_installed_command(tmp_path):
         ),
         (
             ("train", "n2_s0.3_w0.0", "--precision", "triton"),
-            "--precision triton-bf16 exists on CUDA devices only",
+            "--precision triton-bf16 runs on CUDA devices only",
         ),
         (
             ("train", "n1_s0.3_w0.2", "--epochs", "99999"),
@@ -198,7 +198,9 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
     assert line in out
     assert "\nIn all about 0:00:0" in out
     assert (
-        out.count("estimated from a step of each group. Shorter: --recipe quick (fewer epochs).")
+        out.count(
+            "estimated from a step of each group. Shorter: --recipe quick or minute (fewer steps)."
+        )
         == 1
     )
     path = runs.find(group)[0]
@@ -233,7 +235,7 @@ def test_a_precision_that_the_processor_has_to_emulate_is_said(
 @pytest.mark.parametrize(
     ("precision", "warning"),
     [
-        ("fp32", "--precision fp32: in fused-fp32; PyTorch's own step is torch-fp32.\n"),
+        ("fp32", "--precision fp32 is fused-fp32 here; PyTorch's own step is torch-fp32.\n"),
         ("fused-fp32", ""),
         (None, ""),
     ],

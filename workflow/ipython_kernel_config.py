@@ -13,7 +13,7 @@ from ipykernel.ipkernel import IPythonKernel
 
 c = get_config()
 # At a lower level each kernel prints that its socket on this machine is not encrypted, and
-# sometimes that it was interrupted, which is how it is ended.
+# sometimes, when it is ended, that it was interrupted.
 c.IPKernelApp.log_level = "CRITICAL"
 c.HistoryManager.enabled = False
 # Here Matplotlib keeps the list of fonts that the set-up made, which takes seconds.

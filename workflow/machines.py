@@ -1,10 +1,10 @@
 """Run the tests as on other machines: all of `make machines`, or MACHINES="no-node turkish".
 
-Each entry of `MACHINES` is this machine with something hidden, set or added. The `WHOLE`
-ones run what the README promises, `make book` and then `make test`, in a fresh clone. The `MARKED`
-ones run the tests with the marker `machine`, whose outcome may depend on the machine, and the
-`ORDERS` all fast tests in another order. The table says which machines could not be simulated here;
-it is in `_build/machines`, with the logs.
+Each entry of `MACHINES` is this machine with something hidden, set or added. Those of `WHOLE` run
+what the README promises, `make book` and then `make test`, in a fresh clone; those of `MARKED` run
+the tests with the marker `machine`, whose outcome may depend on the machine; those of `ORDERS` run
+all fast tests in another order. The table says which machines could not be simulated here; it is in
+`_build/machines`, with the logs.
 """
 
 import os

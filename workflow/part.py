@@ -1,7 +1,8 @@
 """Print the notebooks of one part of the book, for `make nbval`: part.py 2/8, or part.py commit.
 
 `commit` takes the part that the hash of the checked-out commit falls on. The same commit always has
-the same part, and over many commits every part is taken.
+the same part, and over many commits every part is taken. `part.py number` prints that hash as a
+number, by which tests are ordered.
 """
 
 import subprocess
@@ -49,7 +50,10 @@ def notebooks(part: int, parts: int, root: Path = ROOT) -> list[str]:
 
 
 def main(text: str) -> None:
-    """Print the notebooks of a part on stdout, and how many they are on stderr."""
+    """Print the notebooks of a part on stdout, and how many they are on stderr; or a number."""
+    if text == "number":
+        print(commit_number())
+        return
     part, parts = of_commit() if text == "commit" else parse(text)
     names = notebooks(part, parts)
     print(f"PART={part}/{parts}: {len(names)} notebooks", file=sys.stderr)

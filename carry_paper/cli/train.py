@@ -29,7 +29,7 @@ from carry_paper.training import bench, estimates, fused, growth, loop, precisio
 from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.choice import Choice, multiplies_bf16
 from carry_paper.training.loop import Conditions, Progress
-from carry_paper.training.precisions import FORMATS, REQUESTS, TORCH, TORCH_BF16
+from carry_paper.training.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
 from carry_paper.training.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
@@ -38,7 +38,7 @@ Choices = dict[str, dict[int, Choice]]  # of each group's missing runs, by its n
 # Options that shorten a training.
 SHORTER = {
     "--runs 0": "one run",
-    "--recipe quick": "fewer epochs",
+    "--recipe quick or minute": "fewer steps",
     "--precision auto": "the fastest one here",
 }
 
@@ -59,8 +59,8 @@ SHORTER = {
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
     default="paper",
-    help="The paper's protocol, hours to days per run on a CPU core; or a quick stand-in,"
-    " 5 to 20 minutes per run.",
+    help="The paper's protocol, hours to days per run on a CPU core; a quick stand-in, 5 to 30"
+    " minutes per run; or a model that adds in about a minute.",
 )
 @DEVICE
 @click.option(
@@ -68,9 +68,9 @@ SHORTER = {
     type=click.Choice(list(REQUESTS)),
     metavar="FORMAT",
     default="fp32",
-    help="Format of products: fp32, bf16, tf32 (a GPU's), or auto, the fastest one here. They are"
-    " computed in C++ (fused) or Triton, where that can be, else by PyTorch; a name such as"
-    " torch-fp32 asks for one of these [default: fp32].",
+    help="Number format of matrix products: fp32, bf16, tf32 (on a GPU), or auto, the fastest one"
+    " here. A step is computed in C++ (fused) or Triton where possible, else by PyTorch; a name"
+    " such as torch-fp32 asks for one of these [default: fp32].",
 )
 @THREADS
 @click.option(
@@ -147,21 +147,25 @@ def train(
 
 
 def say_what_precision_means(requested: str, chosen: Choices, device: str) -> None:
-    """Say on the error stream if a precision has another name or meaning, or is a slow one here."""
+    """Say on stderr if the requested precision has a new name, is our own step, or is slow here."""
     used = {choice.precision for of_runs in chosen.values() for choice in of_runs.values()}
     if requested in precisions.RENAMED:
-        click.echo(f"--precision {requested} is called {precisions.RENAMED[requested]}.", err=True)
+        new_name = precisions.RENAMED[requested]
+        click.echo(f"--precision {requested} is now called {new_name}.", err=True)
     if is_given("--precision") and requested in FORMATS:
         ours = sorted(str(precision) for precision in used if precision.implementation != TORCH)
         if ours:
             click.echo(
-                f"--precision {requested}: in {ours[0]}; PyTorch's own step is torch-{requested}.",
+                f"--precision {requested} is {ours[0]} here; "
+                f"PyTorch's own step is torch-{requested}.",
                 err=True,
             )
     if TORCH_BF16 in used and device == "cpu" and fused.bf16_instructions() is False:
+        # With `auto`, it is the precision of a checkpoint from another processor.
+        remedy = "add --switch-precision" if requested == AUTO else "choose --precision auto"
         click.echo(
-            f"--precision {requested}: this processor has no instructions for bf16, so that a step"
-            " takes several times as long as in fp32; --precision auto is the fastest one.",
+            f"{TORCH_BF16}: this processor has no instructions for bf16, so a step takes several"
+            f" times as long as in fp32; {remedy} for the fastest one.",
             err=True,
         )
 
@@ -214,7 +218,8 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
             duration = timedelta(seconds=round(seconds))
             total += duration
             about = f"about {duration} "
-        epochs = counted(checkpoints.recipe.epochs(group), "epoch")
+        recipe = checkpoints.recipe
+        epochs = counted(recipe.epochs(group), recipe.unit(group))
         click.echo(
             f"{group.name}: {group}; {loop.runs_in_words(missing)}, {epochs} a run,"
             f" {about}in {in_words(of_runs)}."

@@ -62,6 +62,9 @@ def check_name(name: str) -> str:
         raise ValueError(str(error)) from error
 
 
+COMPARED = ("paper", "quick")  # recipes
+
+
 class StoredValues(BaseModel):
     """The columns of the stored table.
 
@@ -79,7 +82,7 @@ class StoredValues(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     group: list[Annotated[str, AfterValidator(check_name)]]
-    recipe: list[Annotated[str, one_of(groups.RECIPES)]]
+    recipe: list[Annotated[str, one_of(COMPARED)]]
     run: list[Annotated[int, Field(ge=0)]]
     sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
     sums: list[Annotated[int, Field(ge=1)]]
@@ -101,7 +104,7 @@ def groups_with_both() -> list[str]:
 
 def runs_of(group: str) -> dict[str, dict[int, Path]]:
     """Return the files of a group's first six runs by each recipe."""
-    return {recipe: runs.find(group, recipe=recipe) for recipe in groups.RECIPES}
+    return {recipe: runs.find(group, recipe=recipe) for recipe in COMPARED}
 
 
 def check_group(name: str) -> str:
@@ -151,7 +154,7 @@ class Measuring:
         """
         self.report = report
         self.evidence = {}
-        for recipe in groups.RECIPES:
+        for recipe in COMPARED:
 
             def surveyed(run: str, recipe: str = recipe) -> None:
                 report(f"{run}, {recipe}")

@@ -87,8 +87,8 @@ def read_executed(path: Path) -> NotebookNode:
     n_executed = sum(cell.execution_count is not None for cell in code)
     if 0 < n_executed < len(code):
         raise BadInput(
-            f"{path} has {n_executed} of {len(code)} cells executed, since its kernel ended before "
-            f"the last: {remedy}."
+            f"{path} has {n_executed} of {len(code)} cells executed: its kernel ended early, or a "
+            f"cell was added since; {remedy}."
         )
     if own_markers(notebook) and not glued(notebook):
         raise BadInput(f"{path} has no values: expected a notebook that papermill has run.")

@@ -22,6 +22,7 @@ from carry_core.groups import Group, Recipe
 from carry_core.model import parameter_shapes
 from carry_core.runs import History, check_seeds, run_path, save_run
 from carry_paper.schemas import plain_errors
+from carry_paper.training.precisions import named
 from carry_paper.training.trainer import MOMENTS, State, part
 
 FORMAT = "1"
@@ -43,6 +44,15 @@ class CheckpointRecord(BaseModel):
     precision: str
     seconds: Annotated[float, Field(ge=0)]
     seeds: dict[str, Any] = {}
+
+    @field_validator("precision")
+    @classmethod
+    def _is_known(cls, precision: str) -> str:
+        try:
+            named(precision)
+        except BadInput as error:
+            raise ValueError(str(error)) from error
+        return precision
 
     @field_validator("seeds")
     @classmethod

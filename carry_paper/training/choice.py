@@ -8,8 +8,10 @@ from functools import cache
 
 import torch
 
+from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.groups import RECIPES, Group, Recipe
+from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
 from carry_paper.training import fused
 from carry_paper.training.precisions import (
@@ -27,11 +29,13 @@ from carry_paper.training.trainer import Trainer
 
 TIMED_SUMS = 256  # in a step that is timed
 TIMED_SECONDS, MOST_ROUNDS = 1.0, 10
+# Steps of groups that are more times as large as the main one are not timed.
+LARGEST_TIMED = 8
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A precision, and the milliseconds of each that was timed to choose it, by their names."""
+    """A precision, and the milliseconds of a step in each that was timed to choose it, by name."""
 
     precision: Precision
     milliseconds: Mapping[str, float] = field(default_factory=dict)
@@ -67,9 +71,9 @@ def check_precision(precision: Precision, group: Group, recipe: Recipe, device: 
     """Raise `BadInput` if no run can be trained by the recipe, in the precision, on the device."""
     on_cpu = device.startswith("cpu")
     if on_cpu and (precision.implementation == TRITON or precision == TORCH_TF32):
-        raise BadInput(f"--precision {precision} exists on CUDA devices only: choose fp32 or auto.")
+        raise BadInput(f"--precision {precision} runs on CUDA devices only: choose fp32 or auto.")
     if not on_cpu and precision.implementation == FUSED:
-        raise BadInput(f"--precision {precision} exists on a CPU only: choose bf16 or auto.")
+        raise BadInput(f"--precision {precision} runs on a CPU only: choose bf16 or auto.")
     trainer_class(precision).check(group, recipe, precision)
     if precision.implementation == FUSED:
         fused.library(precision.format)  # builds it now, or raises if that is impossible
@@ -112,26 +116,36 @@ def choose(request: Request, group: Group, recipe: Recipe, device: str) -> Choic
 
 
 def fastest(precisions: Collection[Precision], group: Group, device: str) -> Choice:
-    """Return the fastest of some precisions: on a CPU, where several come into question, by timing.
+    """Return the fastest of some precisions: by timing, if there are several candidates on a CPU.
 
-    No step of PyTorch's is as fast as ours. On a GPU, Triton would first compile for half a minute.
+    PyTorch's steps are candidates only where we have none of our own, which are always faster.
+    Nothing is timed on a GPU, where Triton would first compile for half a minute.
     """
-    ours = [precision for precision in precisions if precision.implementation != TORCH]
-    if not ours:
-        ours = [TORCH_FP32, *([TORCH_BF16] if multiplies_bf16(device) else [])]
-    if len(ours) == 1 or not device.startswith("cpu"):
-        return Choice(ours[-1])
-    milliseconds = timed(tuple(ours), group, device)
-    best = min(ours, key=lambda precision: milliseconds[str(precision)])
+    candidates = [precision for precision in precisions if precision.implementation != TORCH]
+    if not candidates:
+        candidates = [TORCH_FP32, *([TORCH_BF16] if multiplies_bf16(device) else [])]
+    if len(candidates) == 1 or not device.startswith("cpu"):
+        return Choice(candidates[-1])
+    milliseconds = timed(tuple(candidates), group, device)
+    best = min(candidates, key=lambda precision: milliseconds[str(precision)])
     return Choice(best, milliseconds)
+
+
+def n_parameters(group: Group) -> int:
+    """Return the number of parameters of a model of the group."""
+    return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
 
 
 @cache
 def timed(precisions: tuple[Precision, ...], group: Group, device: str) -> dict[str, float]:
     """Return the milliseconds of processor time that a step of `TIMED_SUMS` sums takes in each.
 
-    It is the shortest of some steps, which are taken in turns.
+    The precisions take turns, and the shortest step of each counts. In place of a group that is
+    too large for that, the main group is timed.
     """
+    main = groups.find(groups.MAIN)
+    if n_parameters(group) > LARGEST_TIMED * n_parameters(main):
+        group = main
     # The shapes are the group's, but the sums are of two digits: there are few of them to list.
     fraction = TIMED_SUMS / n_sums(2)
     small = replace(

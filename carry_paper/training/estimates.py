@@ -13,21 +13,18 @@ from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.groups import Group, Recipe
-from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
 from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import Choice, trainer_class
+from carry_paper.training.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
 from carry_paper.training.loop import Progress
 from carry_paper.training.precisions import Precision
 
 # A test is a forward pass: with the same sums it takes this share of the time of a step.
 TEST_OVER_STEP = 0.3
-# Steps of groups that are more times as large as the main one are not timed.
-LARGEST_TIMED = 8
 FLOAT = 4  # bytes
 # The numbers that training keeps for each parameter: itself, its gradient, and Adam's two moments.
 KEPT_PER_PARAMETER = 4
-# Where Linux says how many bytes a container may use; the word `max` if it has no limit.
+# Linux's file with the number of bytes that a container may use; `max` if there is no limit.
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -59,7 +56,7 @@ def epochs_left(recipe: Recipe, group: Group, progress: Progress) -> float:
 
 
 def steps_of_an_epoch(recipe: Recipe, group: Group) -> float:
-    """Return the steps of an epoch, and those that would take as long as its share of the tests."""
+    """Return the steps of an epoch, plus its share of the tests in steps that take as long."""
     n_test = group.fraction * n_sums(group.n_digits) + (groups.N_LONG if group.padded else 0)
     tests = len(recipe.tested(group)) / recipe.epochs(group)
     return recipe.steps_in_epoch(group) + tests * TEST_OVER_STEP * n_test / recipe.batch_size(group)
@@ -89,11 +86,6 @@ def step_seconds(
     return seconds
 
 
-def n_parameters(group: Group) -> int:
-    """Return the number of parameters of a model of the group."""
-    return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
-
-
 def size(group: Group, recipe: Recipe) -> int:
     """Return the multiplications of a forward pass of a batch, but for those of attention."""
     return n_parameters(group) * recipe.batch_size(group) * group.config.layout.length
@@ -111,7 +103,7 @@ def check_memory(group: Group, recipe: Recipe, device: str) -> None:
 
 
 def memory_needed(group: Group, recipe: Recipe) -> int:
-    """Return bytes that training a run takes at the least.
+    """Return the bytes of memory that training one run takes at least.
 
     Besides the parameters, these are the hidden layers of the MLPs before and after the
     nonlinearity. The last block has them at the positions of the answer only.

@@ -1,9 +1,9 @@
 """The training step in C++ (`native/fused.cpp`), built on first use for each number format.
 
-It needs a compiler, and a processor with AVX2, AVX512 or, on ARM, NEON; for bf16, AVX512-bf16. Its
-dropout masks, the same in all formats, differ from those of PyTorch's step (`stacked`), which stays
-the reference, and it rounds in other places. So a checkpoint names its precision, and is only
-resumed in the same.
+It needs Linux, a compiler, and a processor with AVX2, AVX512 or, on ARM, NEON; for bf16, one with
+AVX512-bf16. Its dropout masks are the same in all formats, but not those of PyTorch's step
+(`stacked`), which stays the reference, and it rounds in other places. So a checkpoint names its
+precision, and is only resumed in the same.
 """
 
 import ctypes
@@ -29,8 +29,8 @@ from carry_paper.training.stacked import Stack
 VERSIONS = {"fp32": 1, "bf16": 2}
 SOURCE = Path(__file__).with_name("native") / "fused.cpp"
 AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
-# The kinds of vector registers that the step can use, the widest first: the floats in one, and the
-# instructions. The last kind is ARM's.
+# The vector registers that the step can use, the widest first: the number of floats in one, and the
+# instructions that it takes. The last ones are ARM's.
 REGISTERS = {16: AVX512, 8: frozenset({"avx2", "fma"}), 4: frozenset({"asimd"})}
 # Each of these multiplies numbers in bf16, by Linux's names: the last one on ARM.
 BF16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -48,7 +48,7 @@ MASK_STREAMS = 8  # of each run: `random.h` draws from them in parallel
 def lanes() -> int:
     """Return the number of floats in the processor's widest registers that the step can use.
 
-    Without any it is that of AVX2, which is then said to be missing.
+    Without any it is the number for AVX2, which `library` then names as missing.
     """
     instructions = processor.this().instructions
     return next((n for n, needed in REGISTERS.items() if needed <= instructions), 8)
@@ -58,23 +58,26 @@ def library(format: str) -> ctypes.CDLL:
     """Return the compiled step, from the cache if it was built for this kind of processor before.
 
     Args:
-        format: That of the numbers which matrix products take, `fp32` or `bf16`.
+        format: That of the operands of matrix products, `fp32` or `bf16`.
 
     Raises:
         BadInput: It cannot be built or loaded here.
     """
     width = lanes()
-    needed = REGISTERS[width] if format == "fp32" else AVX512 | {"avx512_bf16"}
+    needed, options = REGISTERS[width], flags(format, width)
+    if format == "bf16":
+        needed = AVX512 | {"avx512_bf16"}
+        options.append("-mavx512bf16")  # a compiler that does not know it would emulate it
     try:
-        return native.library(SOURCE, flags(format, width), needed)
+        return native.library(SOURCE, options, needed)
     except native.CannotBuild as error:
         raise _cannot(format, str(error)) from error
 
 
 def flags(format: str, width: int) -> list[str]:
-    """Return the compiler's options for a format and vectors of so many floats.
+    """Return the compiler's options for a format and vectors of `width` floats.
 
-    The compiler can make a step of other vectors than the processor's, in parts: a slow one.
+    Vectors that are wider than the processor's work, too, but are slow: they are computed in parts.
     """
     options = ["-march=native", f"-DVECTOR_BITS={32 * width}"]
     return [*options, "-DBF16"] if format == "bf16" else options
@@ -105,7 +108,7 @@ def _cannot(format: str, reason: str) -> BadInput:
     )
 
 
-class LaneMasks:
+class FusedMasks:
     """The states of each run's dropout: eight SFC64 streams, from which `random.h` draws."""
 
     def __init__(self, seeds: Sequence[SeedSequence]) -> None:
@@ -113,11 +116,11 @@ class LaneMasks:
         for seed in seeds:
             streams = [SFC64(child) for child in seed.spawn(MASK_STREAMS)]
             states.append([stream.state["state"]["state"] for stream in streams])
-        # (run, word, lane)
+        # (run, word, stream)
         self.words = np.array(states, dtype=np.uint64).transpose(0, 2, 1).copy()
 
     def state(self, run: int) -> dict[str, Any]:
-        """Return each stream's four words, ready for JSON."""
+        """Return each stream's four words, ready for JSON; checkpoints call the streams lanes."""
         return {"lanes": self.words[run].T.tolist()}
 
     def set_state(self, run: int, state: dict[str, Any]) -> None:
@@ -207,8 +210,8 @@ class FlatParameters:
 def rotation(turn: Float[Tensor, "row angle 2"], heads: int) -> tuple[Tensor, Tensor]:
     """Return cosines and sines, `[row + 1, d_model]` each, of all heads' rotary embedding.
 
-    Neighbouring columns (x0, x1) are rotated to (x0, x1) * cosine + (x1, x0) * sine. There is
-    another row, since a vector may be wider than the last head.
+    Neighbouring columns (x0, x1) are rotated to (x0, x1) * cosine + (x1, x0) * sine. The row that
+    is added, of zeros, is read where a vector is wider than the last head.
     """
     cosine, sine = turn.float().unbind(-1)
     both_cosines = cosine.repeat_interleave(2, -1)
@@ -237,7 +240,7 @@ class FusedStep:
         check_sizes(stack.config)
         self.library = library(format)
         self.stack = stack
-        self.masks = LaneMasks(dropout)
+        self.masks = FusedMasks(dropout)
         self.flat = FlatParameters(parameters)
         self.parameters = self.flat.views(self.flat.values)
         self.gradients = self.flat.views(self.flat.gradients)

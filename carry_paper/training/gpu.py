@@ -669,14 +669,15 @@ def check_device(device: torch.device) -> None:
 
 
 def check(group: Group, recipe: Recipe, settings: Settings | None = None) -> None:
-    """Raise `BadInput` if there are no kernels for the group's model, tests or batches."""
+    """Raise `BadInput` if the kernels do not support the group's model or tests, or the recipe."""
     settings = settings or DEFAULTS
     if recipe.batch is not None or recipe.segments is not None or recipe.cooldown:
-        raise _cannot(f"{recipe.name} has batches, epochs or a rate of its own, which it does not")
+        its_own = "a batch size, segments or a cooldown of its own"
+        raise _cannot(f"the recipe {recipe.name} has {its_own}, which the step does not support")
     config = group.config
     layout = config.layout
     if group.tracks_final_mlp:
-        raise _cannot(f"{group.name} is also tested without its final MLP, which it does not do")
+        raise _cannot(f"{group.name} is also tested without its final MLP, which it cannot do")
     if config.layers < 2:
         raise _cannot("it is for models of two layers or more")
     if layout.length > max(KEY_TILES) or len(layout.loss_positions) > MOST_READ:

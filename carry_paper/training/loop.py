@@ -96,7 +96,7 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
     """
     group, recipe = trainer.group, trainer.recipe
     title = f"{group.name} {runs_in_words(trainer.runs)}"
-    epochs = recipe.epochs(group)
+    epochs, unit = recipe.epochs(group), recipe.unit(group)
     while not trainer.finished and not clock.over:
         row = trainer.run_epoch(clock.pause)
         snapshot = any(trainer.epoch in recipe.snapshots(group, run) for run in trainer.runs)
@@ -105,9 +105,9 @@ def train_runs(trainer: Trainer, checkpoints: Checkpoints, clock: Clock, report:
             clock.saved = time.monotonic()
         if row is None:  # in the middle of an epoch
             batch = f"batch {trainer.done}/{trainer.steps_in_epoch}"
-            state = f"{batch}, epoch {trainer.epoch + 1}/{epochs}"
+            state = f"{batch}, {unit} {trainer.epoch + 1}/{epochs}"
         else:
-            state = f"{last_test(trainer)}, epoch {trainer.epoch}/{epochs}"
+            state = f"{last_test(trainer)}, {unit} {trainer.epoch}/{epochs}"
         report(title, state, trainer.epoch / epochs)
     return trainer.finished
 

@@ -1,11 +1,11 @@
-"""The precisions in which a run can be trained: a number format, and what computes the step in it.
+"""The precisions in which a run can be trained: a number format, and an implementation of the step.
 
     torch-fp32, torch-tf32, torch-bf16   PyTorch, the reference; tf32 is a GPU's
     fused-fp32, fused-bf16               C++, on a CPU (`fused`)
     triton-bf16                          Triton, on a GPU (`gpu`)
 
-The format is that of the numbers which matrix products take. Weights, sums, norms, softmax, loss
-and the optimiser's state are in float32 in all of them.
+The format is that of the operands of matrix products. Weights, sums, norms, softmax, loss and the
+optimiser's state are in float32 in all of them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ AUTO = "auto"  # the fastest format for a group on the machine at hand
 
 @dataclass(frozen=True)
 class Precision:
-    """A precision: `fused-fp32` is fp32 by the fused step."""
+    """A number format and an implementation: `fused-fp32` is fp32 by the fused step."""
 
     implementation: str
     format: str
@@ -31,11 +31,11 @@ class Precision:
 TORCH_FP32, TORCH_TF32, TORCH_BF16 = (Precision(TORCH, format) for format in FORMATS)
 FUSED_FP32, FUSED_BF16 = Precision(FUSED, "fp32"), Precision(FUSED, "bf16")
 TRITON_BF16 = Precision(TRITON, "bf16")
-# The first one that can be had is taken where only a format is asked for.
+# Where only a format is asked for, the first of these that is available is taken.
 ALL = (FUSED_FP32, FUSED_BF16, TRITON_BF16, TORCH_FP32, TORCH_TF32, TORCH_BF16)
 NAMES = {str(precision): precision for precision in ALL}
-# Records and commands had these names when each implementation but PyTorch's had one format, and
-# PyTorch's was not named.
+# Names in older records and commands: each implementation but PyTorch's had one format only, and
+# PyTorch's had no name.
 RENAMED = {FUSED: FUSED_BF16, TRITON: TRITON_BF16}
 OLD_NAMES = RENAMED | {
     precision.format: precision for precision in (TORCH_FP32, TORCH_TF32, TORCH_BF16)
@@ -56,7 +56,7 @@ def named(name: str) -> Precision:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: a format, and perhaps what computes it; `auto` asks for neither."""
+    """A request for a format, an implementation, or both; `auto` asks for neither."""
 
     format: str | None = None
     implementation: str | None = None

@@ -179,7 +179,7 @@ shown:
 def test_caches_lie_in_venv_where_the_home_folder_cannot_be_written_to(
     unready, tmp_path_factory, is_writable
 ):
-    """Snakemake also asks for the user's name, which a number without an account has not."""
+    """`LOGNAME` is set, since Snakemake asks for a name, which not every user has."""
     (unready / "shown.mk").write_text(SHOWN)
     home = str(tmp_path_factory.mktemp("home")) if is_writable else "/dev/null/home"
     command = ["make", "--silent", "-f", "shown.mk", "shown"]

@@ -80,13 +80,13 @@ def test_the_commands_of_the_reading_page_name_notebooks_and_their_parameters():
 
 
 def test_the_numbers_of_the_training_page_are_the_code_s():
-    page, main, quick = (
-        " ".join(book("training.md").split()),
-        GROUPS[MAIN],
-        RECIPES["quick"],
-    )
+    page, main = " ".join(book("training.md").split()), GROUPS[MAIN]
+    quick, minute = RECIPES["quick"], RECIPES["minute"]
     for text in (
-        f"| warm-up | none | {quick.warmup} steps, linear |",
+        f"| warm-up | none | {quick.warmup} steps, linear | {minute.warmup} steps, linear |",
+        f"| none | none | the last {100 * minute.cooldown:.0f}% of the steps, linear |",
+        f"| batch | {main.batch:,} sums | {main.batch:,} sums | {minute.batch} sums |",
+        f"| {minute.steps:,} steps: {minute.steps * minute.batch / main.n_train:.1f} epochs at",
         f"| {RECIPES['paper'].epochs(main)} epochs | {quick.steps:,} steps,",
         f"rounded to whole epochs: {quick.epochs(main)} at",
         f"the unprimed group of six digits has {GROUPS['pad6_n2_s0.3_w0.2'].epochs:,} epochs",
@@ -95,12 +95,12 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
         f"rate is therefore {stacked.THRESHOLD}/65536",
     ):
         assert text in page
-    rates = re.search(r"\| learning rate \| \$(.+?)\$ \| \$(.+?)\$ \|", page).groups()
+    rates = re.search(r"\| learning rate \| \$(.+?)\$ \| \$(.+?)\$ \| \$(.+?)\$ \|", page).groups()
     printed_rates = [
         float(re.sub(r"(.*?)(?: \\cdot )?10\^\{(.+)\}", lambda x: f"{x[1] or 1}e{x[2]}", rate))
         for rate in rates
     ]
-    assert printed_rates == [RECIPES["paper"].rate, quick.rate]
+    assert printed_rates == [recipe.rate for recipe in RECIPES.values()]
     assert loop.SAVE_EVERY == 15
     assert "saved every quarter of a minute" in page
 

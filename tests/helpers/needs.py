@@ -72,7 +72,8 @@ def slurm() -> str:
     states = subprocess.run(
         ["sinfo", "--noheader", "--format", "%T"], capture_output=True, text=True, check=False
     ).stdout.split()
-    if {"idle", "mixed", "allocated"} & {*states}:
+    words = {state.rstrip("~#!%$@^-+*") for state in states}  # `idle~` is a node that saves power
+    if {"idle", "mixed", "allocated", "completing"} & words:
         return ""
     return f"its nodes are {', '.join(states) or 'none'}"
 

@@ -114,7 +114,7 @@ STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
                     ]
                 )
             ),
-            "mine.ipynb has 1 of 2 cells executed, since its kernel ended before the last",
+            "mine.ipynb has 1 of 2 cells executed: its kernel ended early",
         ),
     ],
 )

@@ -135,14 +135,18 @@ def all_by_pytorch(checkpoints, runs, conditions):
     [
         (
             (),
-            " Shorter: --runs 0 (one run), --recipe quick (fewer epochs), "
+            " Shorter: --runs 0 (one run), --recipe quick or minute (fewer steps), "
             "--precision auto (the fastest one here).",
         ),
         (
             ("--runs", "2"),
-            " Shorter: --recipe quick (fewer epochs), --precision auto (the fastest one here).",
+            " Shorter: --recipe quick or minute (fewer steps), "
+            "--precision auto (the fastest one here).",
         ),
-        (("--runs", "2", "--precision", "fp32"), " Shorter: --recipe quick (fewer epochs)."),
+        (
+            ("--runs", "2", "--precision", "fp32"),
+            " Shorter: --recipe quick or minute (fewer steps).",
+        ),
         (("--runs", "0-1", "--recipe", "paper", "--precision", "fp32"), ""),
     ],
 )
@@ -172,4 +176,4 @@ def test_no_faster_precision_is_advised_where_there_is_none(
     monkeypatch.setattr(estimates, "seconds_left", lambda *_: 60.0)
     code, out, _ = carry("train", MAIN, "--runs", "0", "--device", "cpu", "--dry-run")
     assert code == 0
-    assert out.endswith(" Shorter: --recipe quick (fewer epochs).\n")
+    assert out.endswith(" Shorter: --recipe quick or minute (fewer steps).\n")

@@ -17,7 +17,7 @@ from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_paper.training import fused
-from carry_paper.training.fused import FusedStep, LaneMasks
+from carry_paper.training.fused import FusedMasks, FusedStep
 from carry_paper.training.precisions import (
     FUSED,
     FUSED_BF16,
@@ -45,10 +45,11 @@ SHAPES = {
     "four heads, decoder": ModelConfig(heads=4, causal=True),
     "eight heads": ModelConfig(heads=8),
     "32 heads": ModelConfig(heads=32),
+    "64 heads, 31 positions": ModelConfig(heads=64, width=10),
 }
 SIMULATED_SHAPES = ["one-layer decoder", "two layers", "four heads, decoder", "32 heads"]
-# Vectors that the processor need not have: those of AVX512 and of NEON, which the compiler makes of
-# its own; and bf16, whose products are then those of its halves as floats.
+# Vectors that the processor need not have, as wide as those of AVX512 and of NEON: the compiler
+# makes them from the processor's own. Products of bf16 are then computed in float.
 SIMULATED_LANES = {"fp32, AVX512": 16, "bf16, AVX512": 16, "fp32, NEON": 4}
 CASES = [*product(["fp32", "bf16"], SHAPES), *product(SIMULATED_LANES, SIMULATED_SHAPES)]
 # Of gradients together, and of each parameter's, by relative distance.
@@ -66,7 +67,7 @@ BLANK = (" ", FUSED_FP32, AVX2, "there is no compiler ' '")
 
 
 def simulated(format, lanes):
-    """Return the step for vectors of so many floats, optimised less, so that it is built soon."""
+    """Return the step for vectors of `lanes` floats, optimised less, since that builds faster."""
     return native.library(fused.SOURCE, [*fused.flags(format, lanes), "-O1"], set())
 
 
@@ -77,11 +78,10 @@ def build(request, monkeypatch):
 
 
 def install(build, monkeypatch):
-    """Have `fused` take a build; skip the test where it cannot be had."""
+    """Have `fused` take a build; skip the test where it cannot be built."""
+    needs.require("the fused step in bf16" if build == "bf16" else "the fused step")
     if build in SIMULATED_LANES:
         monkeypatch.setattr(fused, "library", partial(simulated, lanes=SIMULATED_LANES[build]))
-    else:
-        needs.require("the fused step" if build == "fp32" else "the fused step in bf16")
     return build
 
 
@@ -141,12 +141,12 @@ def test_gradients_are_autograds(case):
 
 def drawn(config, seed, threshold=THRESHOLD):
     """The masks of a tile by `native/tile.h`, in the order and shapes that `Stack` asks for."""
-    lanes = [
-        SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, lane))) for lane in range(8)
+    streams = [
+        SFC64(SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, child))) for child in range(8)
     ]
 
     def bits(count):  # (draw, 32)
-        words = np.stack([lane.random_raw(count) for lane in lanes], 1)
+        words = np.stack([stream.random_raw(count) for stream in streams], 1)
         return torch.from_numpy((words.view(np.uint16) >= threshold).astype(np.float32))
 
     def rows(width):  # (sum, width): 64 columns of all sums, then the next 64
@@ -258,7 +258,7 @@ def test_late_in_training_gradients_are_as_near_to_float64_as_pytorchs(build):
     for number, (a, b) in enumerate(ours.batches(ours.train, 64)[:12]):
         masks = [*drawn(group.config, SeedSequence(number))]
         _, expected = autograd(ours, a, b, in_turn(iter(masks)))
-        ours.fused.masks = LaneMasks([SeedSequence(number)])
+        ours.fused.masks = FusedMasks([SeedSequence(number)])
         ours.step(a, b, 0)
         pytorchs.masks = in_turn(iter(masks))
         pytorchs.step(a, b, 0)

@@ -161,7 +161,8 @@ def test_auto_measures_where_the_processor_has_several_formats(
     monkeypatch.setattr(choice, "timed", lambda *_: measured)
     choice_of_run = choice.choose(REQUESTS["auto"], small_group, QUICK, "cpu")
     assert choice_of_run == choice.Choice(chosen, measured)
-    assert "fused-fp32 10.0 ms" in str(choice_of_run) or chosen == FUSED_FP32
+    assert str(choice_of_run).startswith(f"{chosen}, the fastest here ({measured[str(chosen)]} ms")
+    assert all(name in str(choice_of_run) for name in measured)
     own.timed = choice_of_run.milliseconds
     checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
     loop.train_runs(own, checkpoints, Ticks(1), lambda *_: None)
@@ -188,6 +189,21 @@ def test_formats_are_timed_by_steps_of_the_groups_shapes(monkeypatch):
     assert choice.timed((FUSED_FP32, TORCH_FP32), group, "cpu")["fused-fp32"] == 3.6e6
     assert shapes == {(1, group.config.layout.length, choice.TIMED_SUMS, group.config)}
     assert clock[0] == 2 * 3600
+
+
+def test_in_place_of_a_very_large_group_the_main_one_is_timed(monkeypatch):
+    shapes = set()
+
+    class Untrained:
+        def __init__(self, group, *_):
+            shapes.add(group.config)
+
+        def train_epoch(self):
+            pass
+
+    monkeypatch.setattr(choice, "trainer_class", lambda precision: Untrained)
+    choice.timed((TORCH_FP32,), groups.find("n8_s0.3_w0.2_dff8192_d2048"), "cpu")
+    assert shapes == {groups.find(groups.MAIN).config}
 
 
 def test_another_processor_is_asked_anew(monkeypatch, processor_with):

@@ -16,7 +16,7 @@ from carry_paper.training.checkpoints import Checkpoints
 from carry_paper.training.trainer import Trainer
 from tests.helpers.trainings import Ticks, save_random
 
-MINUTE = Recipe("minute", 1e-3, warmup=300, steps=6000, batch=128, segments=100, leads=False)
+MINUTE = RECIPES["minute"]
 NAME = "n1_s0.3_w0.2"
 
 
@@ -91,23 +91,17 @@ def test_a_short_training_resumes_to_the_same_bits(small_group, data, monkeypatc
     assert "accuracy" in progress[-1]
 
 
-@pytest.fixture
-def minute(monkeypatch):
-    """A recipe by this name."""
-    monkeypatch.setitem(RECIPES, "minute", MINUTE)
-
-
-@pytest.mark.usefixtures("minute")
 def test_a_recipe_that_does_not_lead_is_loaded_where_there_is_no_other(data):
     group = groups.find(NAME)
     save_random(group, range(6), "minute", MINUTE.epochs(group))
     assert runs.load(NAME).record["recipe"] == "minute"  # there are no others
     save_random(group, [0], "quick", 1)
     assert (runs.load(NAME).record["recipe"], runs.load(NAME).numbers) == ("quick", (0,))
-    assert runs.load(NAME, recipe="minute").numbers == (0, 1, 2, 3, 4, 5)
+    by_minute = runs.load(NAME, recipe="minute")
+    assert by_minute.numbers == (0, 1, 2, 3, 4, 5)
+    assert by_minute.training == "recipe “minute”, 100 segments"
 
 
-@pytest.mark.usefixtures("minute")
 def test_what_is_drawn_by_epoch_refuses_a_short_training(data):
     group = groups.find(NAME)
     save_random(group, [0], "minute", MINUTE.epochs(group), test_loss=np.ones(1))
@@ -123,3 +117,8 @@ def test_what_is_drawn_by_epoch_refuses_a_short_training(data):
 def test_segments_divide_a_number_of_steps():
     with pytest.raises(ValueError, match="minute: segments divide a number of steps"):
         Recipe("minute", 1e-3, segments=3)
+
+
+def test_a_plan_counts_segments(carry, data):
+    out = carry("train", NAME, "--recipe", "minute", "--runs", "0", "--dry-run")[1]
+    assert "; run 0, 100 segments a run, about " in out

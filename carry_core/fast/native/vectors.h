@@ -1,8 +1,8 @@
 // Vectors in registers: arithmetic on a register's floats, `LANES` of them, and on whole rows; sums
 // and transposes of as many vectors as a vector has lanes.
 //
-// They are vectors of the compiler, GCC's or Clang's, as wide as the processor's registers, or of
-// the width that VECTOR_BITS names: the compiler computes wider ones in parts.
+// They are the vector types of GCC and Clang, as wide as the processor's registers, or of the width
+// that VECTOR_BITS names: vectors wider than a register are computed in parts.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -64,7 +64,7 @@ template <class Number> INLINE void store(Number* to, Vec x, int lanes) {
   memcpy(to, all, lanes * sizeof *to);
 }
 
-// All lanes the same. (From x + 0 the compiler could not take the zero away: x may be -0.)
+// All lanes the same. (A compiler drops the zero of x - 0, but not that of x + 0: x may be -0.)
 INLINE Vec broadcast(float x) { return x - Vec{}; }
 INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 INLINE Vec square_root(Vec x) {
@@ -150,7 +150,9 @@ template <int N> INLINE Vec sums_of_neighbours(Vec a, Vec b) {
 }
 // Lane i is the sum of v[i]'s lanes: first those of each quad, then the quads' sums.
 INLINE Vec sums_of_lanes(const Vec (&v)[LANES]) {
-  constexpr int FIRST = LANES == 8 ? 1 : 2;  // apart: either way, so that sums keep their bits
+  // The distance of the lanes that are added first. Code for AVX2 and AVX512 has always differed in
+  // it, so sums keep their bits.
+  constexpr int FIRST = LANES == 8 ? 1 : 2;
   Vec sums[LANES / 2];
   for (int i = 0; i < LANES / 2; i++) sums[i] = sums_of_neighbours<FIRST>(v[2 * i], v[2 * i + 1]);
   for (int i = 0; i < LANES / 4; i++) sums[i] = sums_of_neighbours<1>(sums[2 * i], sums[2 * i + 1]);

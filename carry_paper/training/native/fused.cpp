@@ -1,9 +1,10 @@
 // A training step of the paper's transformer (App. A) on a CPU core: loss and gradients of all
 // parameters, or logits. `fused.py` calls it.
 //
-// Products take float or bf16 (`numbers.h`) and add up in float; the stream, norms, softmax, loss
-// and gradients of weights are float. Tiles of 64 sums go all the way forward and back, one after the other (`tile.h`), with
-// weights that are folded and packed once a step (`folding.h`).
+// Products take float or bf16 (`numbers.h`) and add up in float; the residual stream, norms,
+// softmax, loss and gradients of weights are float. Tiles of 64 sums go all the way forward and
+// back, one after the other (`tile.h`), with weights that are folded and packed once a step
+// (`folding.h`).
 #include <sys/mman.h>
 #include <new>
 #include "tile.h"
@@ -24,8 +25,8 @@ struct Workspace {
   }
 };
 
-// Memory in huge pages where the system lends them: activations lie so far apart that the processor
-// would often miss the addresses of small ones.
+// Memory in huge pages where the system lends them: activations lie so far apart that with small
+// pages the processor would often miss its TLB.
 struct HugePages {
   static constexpr size_t PAGE = 1 << 21;
   const size_t size;
@@ -53,7 +54,7 @@ int sums_of_tile(long count, long first) { return count - first < TILE ? count -
 extern "C" {
 // Writes the gradients of the mean loss over `count` sums, under dropout of rate threshold / 2^16,
 // whose kept values are multiplied by `scale`. Adds to `totals` as `Tile::loss` does. `target` is
-// [read position][count]; `random` has eight lanes' words a, then b, c and the counter.
+// [read position][count]; `random` has the words a of eight streams, then b, c and the counter.
 void step(const Model* model, long count, const int* pairs, const int* target, uint64_t* random,
           int threshold, float scale, double* totals) {
   MatrixRegisters registers;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 namespace {
-// The system lends these registers to a process that asks for them.
+// Linux lets a process use these registers once it asks for them: ARCH_REQ_XCOMP_PERM for TILEDATA.
 const bool has_matrix_registers = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
 
 // Eight registers of 16 rows of 64 bytes; afterwards as they were, which oneDNN counts on.

@@ -11,7 +11,7 @@ namespace {
 typedef bf16 Number;
 typedef uint32_t Word;
 typedef Ints Words;
-const Word ONES = 0x3F803F80;
+const Word ONES = 0x3F803F80;  // 1 in both halves
 
 INLINE Words words(const Word* from) { return (Words)load((const float*)from); }
 INLINE void store(Word* to, Words x) { store((float*)to, (Vec)x); }
@@ -45,8 +45,8 @@ constexpr int NUMBERS = sizeof(Word) / sizeof(Number);  // of a word
 // The first words of some numbers; zeros beyond `lanes` of them.
 INLINE Words words(const Number* from, int lanes) { return (Words)load((const float*)from, lanes); }
 
-// The distance of rows of activations. Where it is a power of two, a product's rows have to share
-// few places of the nearest cache.
+// The distance between rows of activations. If it were a power of two, a product's rows would
+// compete for a few sets of the L1 cache.
 constexpr int padded(int columns) { return columns + 64 / sizeof(Number); }
 
 // The words of some columns from `rows` rows of A, `width` apart, into rows `to_row` apart.

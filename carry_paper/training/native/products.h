@@ -1,4 +1,4 @@
-// Matrix products, in vector registers or in matrix registers, and linear maps with their gradients.
+// Matrix products, in vector or in matrix registers, and linear maps with their gradients.
 //
 // The rows of a left factor are as activations are: a word has successive numbers of a row. Those
 // of a right factor are words of successive rows, so that a lane multiplies what belongs together.
@@ -9,7 +9,7 @@
 #include "sizes.h"
 
 namespace {
-// What of a product is in registers at once: up to ROWS rows and a unit of columns.
+// The part of a product that is in registers at once: up to ROWS rows and a unit of columns.
 constexpr int ROWS = LANES == 8 ? 6 : 4;
 constexpr int UNIT_VECTORS = LANES == 8 ? 2 : 4;
 constexpr int UNIT = UNIT_VECTORS * LANES;
@@ -24,8 +24,8 @@ struct Right {
   long row;
 };
 
-// A B for N rows and a unit of columns, in registers, then to C [N][UNIT]. What follows reads it
-// from there: given the registers, the compiler would run out of them in the loop.
+// A B for N rows and a unit of columns, in registers, then to C [N][UNIT]. The caller reads it from
+// there: if it were given the registers, the compiler would run out of them in the loop.
 template <int N>
 INLINE void multiply_words(float* C, Left A, Right B, int words_of_a_row) {
   Unit sums[N];

@@ -1,5 +1,5 @@
-// Dropout's draws: SFC64 in eight streams, each as numpy has it; 32 draws of 16 bits at a time. They
-// are the same whatever a vector's width.
+// Dropout's draws: SFC64 in eight streams, each as numpy has it; 32 draws of 16 bits at a time.
+// Vectors of any width draw the same.
 #pragma once
 #include "sizes.h"
 #include "vectors.h"

@@ -84,8 +84,9 @@ struct Tile {
   Tables& gradient;
   const LayerMaps* maps;
   Random random;
-  const int length, heads, d_head, read, last;  // of positions; the first that is read; the last layer
-  const int sources, source_row;                // in whole vectors
+  const int length, heads, d_head;
+  const int read, last;           // the first position that is read; the last layer
+  const int sources, source_row;  // of layer 0's attention; its row is padded to whole vectors
   const int neuron_row;
   int pair[MOST_POSITIONS][TILE];
   Layer layers[MOST_LAYERS];
@@ -125,8 +126,9 @@ struct Tile {
   // In `first`, by the number of the sum among its sums.
   float* pattern_of(int sum) { return first.pattern + sum * length * source_row; }
   float* products_of(int sum, int i, int k) {
+    const int groups = (length - first_query(0) + QUERIES - 1) / QUERIES;  // of queries
     const int group = (i - first_query(0)) / QUERIES;
-    return first.products + ((sum * length + group) * source_row + k) * QUERIES;
+    return first.products + ((sum * groups + group) * source_row + k) * QUERIES;
   }
   // m p of LANES sums from b on, sum by sum.
   INLINE void gather_patterns(int b) {
@@ -405,7 +407,7 @@ struct Tile {
       leave(maps[l].output, layer.attention, i, layer.z[i][0], ROW);
   }
 
-  // Keys, values and queries of one sum and head give way to their gradients, two at a time.
+  // Keys, values and queries of one sum and head are overwritten by their gradients, two at a time.
   template <int N> INLINE void head_back(int l, int h, int b) {
     using Columns = Vecs<N>;
     Layer& layer = layers[l];
@@ -456,7 +458,7 @@ struct Tile {
       }
     }
   }
-  void attend_back(int l) {  // z, keys, values and queries give way to their gradients
+  void attend_back(int l) {  // z, keys, values and queries are overwritten by their gradients
     Layer& layer = layers[l];
     for (int i = first_query(l); i < length; i += positions_at_once(i))
       leave_back(maps[l].output, layer.attention, i, positions_at_once(i), layer.z[i][0], ROW,
@@ -492,7 +494,7 @@ struct Tile {
       leave(maps[l].down, layers[l].mlp, i, hidden, neuron_row);
     }
   }
-  // Neurons give way to their gradients, which pass where a neuron is above zero.
+  // Neurons are overwritten by their gradients, which pass where a neuron is above zero.
   void mlp_back(int l) {
     for (int i = first_query(l); i < length; i += positions_at_once(i)) {
       Number* hidden = neurons(l, i);
