@@ -736,6 +736,17 @@ def digest(weights: Weights) -> str:
     return sha256.hexdigest()
 
 
+def digest_of_file(path: Path) -> str:
+    """Return the `digest` of the parameters in a run's file, at the end of its training.
+
+    Raises:
+        BadInput: The file is missing or damaged.
+    """
+    with open_tensors(path, remedy(path)) as file:
+        names = [name for name in file.keys() if "/" not in name]  # noqa: SIM118 (not a dict)
+        return digest({name: file.get_tensor(name) for name in names})
+
+
 def save_run(
     path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None
 ) -> None:

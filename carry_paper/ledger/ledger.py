@@ -7,7 +7,7 @@ when a row is read, in one place: a run of which the value is missing cannot say
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -37,7 +37,7 @@ RUNS_TO_COMPARE = 6
 CORRELATION_ROUNDING = 1e-6
 
 Record = Mapping[str, Any]  # a row of the table of measurements
-Rows = dict[str, Row]
+Rows = Mapping[str, Row]
 
 
 # ---- the rows of a source
@@ -46,14 +46,15 @@ Rows = dict[str, Row]
 def by_id(source: str, folder: Path | None = None) -> Rows:
     """Return the ledger of a source, by id; empty if nothing of it was measured.
 
-    It is judged from the table in this data folder (`data_dir()` if None).
+    It is judged from the table in this data folder (`data_dir()` if None), each row when it is
+    first asked for.
 
     Raises:
         BadInput: The table is damaged.
     """
     if not measurements.is_stored(source, folder):
         return {}
-    return dict(_by_id(source, folder, _versions(folder)))
+    return _by_id(source, folder, _versions(folder))
 
 
 def measured(source: str, folder: Path | None = None) -> "Measured":
@@ -71,9 +72,9 @@ def _versions(folder: Path | None) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=8)
-def _by_id(source: str, folder: Path | None, versions: tuple[Any, ...]) -> Rows:
+def _by_id(source: str, folder: Path | None, versions: tuple[Any, ...]) -> "Query":
     own = _measured(source, folder, versions)
-    return rows(own, _measured("author", folder, versions) if source == "ours" else None)
+    return Query(own, _measured("author", folder, versions) if source == "ours" else None)
 
 
 @lru_cache(maxsize=8)
@@ -90,7 +91,7 @@ def rows(measured: "Measured", author: "Measured | None" = None, only: str = "")
         only: The beginning of the ids.
     """
     query = Query(measured, author)
-    return {claim.id: query.row(claim) for claim in claims.chosen(only)}
+    return {claim.id: query[claim.id] for claim in claims.chosen(only)}
 
 
 class Measured:
@@ -203,17 +204,36 @@ class Combined:
     shows_at: Mapping[str, list[bool | None]] = field(default_factory=dict)
 
 
-class Query:
-    """The rows of one source; ours are compared with the author's."""
+class Query(Rows):
+    """The rows of one source, each judged when it is first asked for.
+
+    Ours are compared with the author's.
+    """
 
     def __init__(self, measured: Measured, author: Measured | None = None) -> None:
         self.source = measured.source
         self.measured = measured
         self.author = author
+        self.claims = claims.claims()
+        self.judged: dict[str, Row] = {}
         self.table_tests: dict[str, TableTest] = {}
 
-    def row(self, claim: Claim) -> Row:
-        """Return the row of a claim with its verdict."""
+    def __getitem__(self, name: str) -> Row:
+        """Return the row of a claim with its verdict; raise `KeyError` if there is no such id."""
+        if name not in self.judged:
+            self.judged[name] = self._judged(self.claims[name])
+        return self.judged[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.claims)
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.claims
+
+    def _judged(self, claim: Claim) -> Row:
         try:
             combined = combine(claim, self.measured)
         except (BadInput, NotRun) as error:
@@ -642,8 +662,7 @@ def _is_of(path: Path, digests: Collection[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, _modified: int) -> str:
-    (weights,) = runs.load_path(path).weights.values()
-    return runs.digest(weights)
+    return runs.digest_of_file(path)
 
 
 def of_these_weights(source: str, name: str) -> Row:

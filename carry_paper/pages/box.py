@@ -284,13 +284,11 @@ def verdict_box(
         BadInput: There is no such id.
     """
     stored = {source: ledger.by_id(source) for source in SOURCES}
-    weightless = ledger.uninformative(stored)
     lines = []
     for name in ids:
-        claims_of_line = [claims()[name]] if name in claims() else chosen(name)
+        claims_of_line = [claims()[name]] if name in claims() else informative(name, stored)
         line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
-        informative = [claim for claim in claims_of_line if claim.id not in weightless]
-        lines.append(Line(line_words, informative or claims_of_line, stored))
+        lines.append(Line(line_words, claims_of_line, stored))
     judged = [line for line in lines if line.about(group)]
     other_weights = leave_out_other_weights(judged, page_runs)
 
@@ -313,6 +311,13 @@ def verdict_box(
     )
     text = "\n".join(_plain(line, line in judged) for line in lines)
     return Html(html, text, rows_of(judged))
+
+
+def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:
+    """Return the cells of a table that can fail; all of them if none can."""
+    cells = chosen(table)
+    weightless = ledger.uninformative(rows)
+    return [cell for cell in cells if cell.id not in weightless] or cells
 
 
 def rows_of(lines: Iterable[Line]) -> pd.DataFrame:
