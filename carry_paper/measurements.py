@@ -28,9 +28,9 @@ from carry_paper.schemas import one_of, read_table
 # Those of a float32, and two more: a share of runs such as 5/6 stays on its side of a bar, which is
 # rounded to as many.
 DIGITS = 9
-# The columns that identify a row. `run` is missing for what is measured on a whole group, and
-# `epoch` at the end of training.
-KEY = ["source", "group", "recipe", "run", "epoch", "quantity"]
+# The columns that identify a row. `run` is missing for what is measured on a whole group, `epoch`
+# at the end of training, and `sums` if the quantity draws its own.
+KEY = ["source", "group", "recipe", "run", "epoch", "quantity", "sums"]
 REMEDY = "restore it with `git checkout`, or delete it and run `carry measure`"
 
 Whole = Annotated[float, Field(ge=0, multiple_of=1)]
@@ -54,7 +54,8 @@ class StoredMeasurements(BaseModel):
         epochs: The epochs of its training that the run has had.
         sha256: That of the run's weights (`runs.digest`), or of its learning curves' file, where
             these were measured; missing for what was never in our hands as a file.
-        sample: How the sums were drawn on which a survey was made; missing if the function does.
+        sums: The number of sums on which a survey was made: all of their length, or as many of
+            each carry class.
         ships: 1 if the run is shipped in `data/runs`.
     """
 
@@ -71,11 +72,12 @@ class StoredMeasurements(BaseModel):
     fields: list[Json[dict[str, Any]] | None]
     epochs: list[Whole | None]
     sha256: list[Sha256 | None]
-    sample: list[str | None]
+    sums: list[Whole | None]
     ships: list[Literal[0, 1]]
 
 
 COLUMNS = list(StoredMeasurements.model_fields)
+WHOLE = ["run", "epoch", "epochs", "sums"]  # columns of whole numbers
 REASON = "reason"  # the only field of a row that says why nothing was measured
 
 
@@ -110,8 +112,7 @@ def _read(path: Path, source: str, _modified: int) -> pd.DataFrame:
             raise ValueError(f"it has rows of the source {min(others)}")
         for name in ("value", "fields"):
             table[name] = pd.Series([_parsed(x) for x in table[name]], table.index, dtype=object)
-        whole = dict.fromkeys(("run", "epoch", "epochs"), "Int64")
-        return table.astype(whole | {"variance": float})
+        return table.astype(dict.fromkeys(WHOLE, "Int64") | {"variance": float})
 
 
 def _parsed(text: Any) -> Any:

@@ -23,7 +23,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums, measurements
 from carry_paper.findings import interchange_maps, line_table
-from carry_paper.ledger import claims, recipes, seeds
+from carry_paper.ledger import claims
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
 from carry_paper.training import bench
@@ -61,13 +61,9 @@ MAP |= {
     "control": 0,
     "sha256": "a" * 64,
 }
-PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
-SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
 LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
 LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.LISTS, "[]")
 LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}', "sha256": "a" * 64}
-VALUE = {"group": NAME, "recipe": "quick", "run": 7, "sha256": "a" * 64, "sums": 9}
-VALUE |= {"id": "finding/biases", "value": 0.5, "fields": '{"with": 0.5, "without": 0.5}'}
 
 
 def write_run(data: Path) -> None:
@@ -150,20 +146,10 @@ CASES: dict[str, Case] = {
         lambda data: write_table(interchange_maps.path_of("ours", NAME), [MAP]),
         lambda data: interchange_maps.load_by_source(NAME),
     ),
-    "seeds": (
-        "results/seeds.csv.gz",
-        lambda data: write_table(seeds.path_of(), [SEED]),
-        lambda data: seeds.saved(),
-    ),
     "lines": (
         "results/lines.csv.gz",
         lambda data: write_table(line_table.path_of(), [LINE]),
         lambda data: line_table.saved(),
-    ),
-    "recipes": (
-        "results/recipes.csv.gz",
-        lambda data: write_table(recipes.path_of(), [VALUE]),
-        lambda data: recipes.saved(),
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
@@ -355,22 +341,11 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
         "a run has maps of two weights",
     ),
     ("map", rows(MAP, {"colour": "red"}), "colour"),
-    ("seeds", rows(SEED, {}, {}), "a run stands twice"),
-    ("seeds", rows(SEED, {"source": "mine"}), "'mine' is unknown"),
-    ("seeds", rows(SEED, {"fields": "none"}), "fields[0]"),
-    ("seeds", rows(SEED, {"fields": '{"staircase": 1}'}), "fields[0]"),
     ("lines", rows(LINE, {}, {}), "a column of a run stands twice"),
     ("lines", rows(LINE, {"recipe": "slow"}), "'slow' is unknown"),
     ("lines", rows(LINE, {"up": 1.5}), "less than or equal to 1"),
     ("lines", rows(LINE, {"steps": '["one"]'}), "steps[0]"),
     ("lines", rows(LINE, {"colour": "red"}), "colour"),
-    ("recipes", rows(VALUE, {}, {}), "a row of a run stands twice"),
-    ("recipes", rows(VALUE, {}, {"id": "n3/accuracy", "sha256": "b" * 64}), "two weights"),
-    ("recipes", rows(VALUE, {"recipe": "slow"}), "'slow' is unknown"),
-    ("recipes", rows(VALUE, {"value": np.inf}), "finite"),
-    ("recipes", rows(VALUE, {"fields": "[]"}), "fields[0]"),
-    ("recipes", rows(VALUE, {"group": "n9"}), "Unknown group 'n9'"),
-    ("recipes", rows(VALUE, {"colour": "red"}), "colour"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
     ("author's side", arrays(sources=None), "it has no 'sources'"),
     ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),
@@ -400,9 +375,9 @@ def test_a_file_that_cannot_be_true_is_one_line_that_names_it(data, case, change
 def test_nothing_is_larger_unpacked_than_the_limit(data, monkeypatch):
     monkeypatch.setattr(files, "LARGEST", 10_000)
     write_run(data)
-    write_table(seeds.path_of(), [SEED | {"run": run} for run in range(1000)])
+    write_table(measurements.path_of("ours"), [MEASURED | {"run": run} for run in range(1000)])
     arrays(pattern=np.zeros((9, 2, 10, 10)))(data / CASES["curves"][0])
-    for case in ("seeds", "curves"):
+    for case in ("measurements", "curves"):
         assert (data / CASES[case][0]).stat().st_size < 10_000
         with pytest.raises(BadInput, match="more than 10,000 bytes"):
             CASES[case][2](data)

@@ -21,9 +21,7 @@ COMMANDS = (
     ledger.measure_command,
     ledger.results_command,
     ledger.interchange_command,
-    ledger.seeds_command,
     ledger.lines_command,
-    ledger.recipes_command,
     llm.llm,
     llm.train_llm,
 )

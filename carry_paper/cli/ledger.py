@@ -5,21 +5,22 @@ import os
 import sys
 from collections.abc import Collection
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from carry_core import groups, runs
+from carry_core import groups, measure, runs
 from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, replacing, write_json
+from carry_core.sums import Numbers
 from carry_paper import measurements
 from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole, check_writable
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import claims, export, ledger, moved, recipes, registry, seeds
+from carry_paper.ledger import claims, export, ledger, moved, registry
 from carry_paper.ledger.entries import name_of
 from carry_paper.ledger.measuring import Measuring, Quantity, as_table, quantities
 from carry_paper.ledger.report import show
@@ -65,6 +66,13 @@ def claims_command(source: str, only: str, against: str | None, json_file: Path 
     help="Recipe of our runs [default: the one that leads].",
 )
 @click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@click.option(
+    "--sums",
+    "n_sums",
+    type=Whole(1, measure.MAX_SUMS_PER_CLASS),
+    help="Sums of each carry class on which runs are surveyed [default: all sums of up to three "
+    "digits].",
+)
 @click.option("--again", is_flag=True, help="Also measure what is stored of these weights.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be measured.")
 def measure_command(
@@ -73,6 +81,7 @@ def measure_command(
     only: str,
     recipe: str | None,
     numbers: str | None,
+    n_sums: int | None,
     again: bool,
     dry_run: bool,
 ) -> None:
@@ -84,12 +93,14 @@ def measure_command(
     asked = asked_quantities(only, [groups.find(name).name for name in names])
     table = measurements.read(source)  # refuses a damaged table now, and not after an hour
     selection = {name: selected(name, recipe, numbers) for name in groups.GROUPS}
-    measuring = Measuring(Evidence(source, {}, partial(click.echo, err=True), selection), asked)
+    surveyed = partial(balanced_sums, n_sums) if n_sums is not None else None
+
+    def evidence() -> Evidence:
+        return Evidence(source, {}, partial(click.echo, err=True), selection, surveyed)
+
+    measuring = Measuring(evidence(), asked)
     if not again:
-        measuring = Measuring(
-            Evidence(source, {}, partial(click.echo, err=True), selection),
-            measuring.missing(table),
-        )
+        measuring = Measuring(evidence(), measuring.missing(table))
     if dry_run:
         for quantity in measuring.asked:
             click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)}")
@@ -108,9 +119,20 @@ def measure_command(
         sys.exit(1)
 
 
+@cache
+def balanced_sums(n_sums: int, group: str) -> tuple[Numbers, Numbers]:
+    """Return this many sums of each carry class of a group's sums."""
+    return measure.sample(n_sums, groups.find(group).n_digits, seed=0)
+
+
 def asked_quantities(only: str, names: Collection[str]) -> list[Quantity]:
-    """Return the quantities of the rows whose id starts with `only`, on some groups or on all."""
-    entries = [registry.entry(claim.id) for claim in claims.chosen(only)]
+    """Return the quantities of the rows whose id starts with `only`, on some groups or on all.
+
+    Those that no claim is about are named by themselves.
+    """
+    entries = [entry for name, entry in registry.UNCLAIMED.items() if name.startswith(only)]
+    if not entries or not only:
+        entries += [registry.entry(claim.id) for claim in claims.chosen(only)]
     asked = []
     for quantity in quantities(entries):
         if names:
@@ -210,46 +232,6 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
     return counts
 
 
-# What `carry seeds` prints of each run; the rest is in its JSON.
-SEEDS_SHOWN = ["exact match", "one head", "heads together", "earlier", "final MLP"]
-
-
-@click.command("seeds")
-@SOURCE
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    default="quick",
-    help="Recipe of our runs; the author's have none.",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: all that exist].")
-@JSON
-@SAVE
-def seeds_command(
-    source: str, recipe: str, numbers: str | None, json_file: Path | None, save: bool
-) -> None:
-    """Measure runs of the main group: what moves their carry, and which findings they show.
-
-    Some findings compare them with runs of other groups, which also have to exist. Saved rows of
-    other runs stay.
-    """
-    recipe_of_source = recipe if source == "ours" else None
-    available = runs.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
-    run_numbers = sorted(available)
-    if numbers is not None:
-        run_numbers = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
-    if save and os.path.lexists(seeds.path_of()):
-        seeds.saved()  # refuses a damaged table now, and not after an hour
-    rows = seeds.measured(source, recipe_of_source, run_numbers, partial(click.echo, err=True))
-    at_the_end = rows[rows.epoch.isna()].set_index("run")
-    click.echo(at_the_end[SEEDS_SHOWN].to_string(float_format="%.3f"))
-    records = json.loads(rows.to_json(orient="records", double_precision=5))
-    if save:
-        seeds.save(rows)
-    if json_file is not None:
-        write_json(json_file, records)
-
-
 @click.command("lines")
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
@@ -314,36 +296,3 @@ def lines_by_group(
             raise runs.missing("weights", group.name, source, recipe, run_numbers or ())
         selections[group.name] = line_table.Selection(recipe, run_numbers)
     return selections
-
-
-@click.command("recipes")
-@click.argument("names", metavar="[GROUP...]", nargs=-1)
-@JSON
-@SAVE
-def recipes_command(names: tuple[str, ...], json_file: Path | None, save: bool) -> None:
-    """Measure the ledger's rows on our runs of each GROUP by both recipes, run by run.
-
-    Without a GROUP, all groups that have runs by both are measured, and each is saved when it is
-    done. Saved rows of other runs stay, those of runs that no longer exist among them.
-    """
-    chosen = [recipes.check_group(name) for name in names] or recipes.groups_with_both()
-    if not chosen:
-        raise BadInput(
-            f"No group in {data_dir()} has runs by both recipes: name the folder that has them in "
-            "CARRY_DATA, or train some with `carry train GROUP --recipe quick`."
-        )
-    if save and os.path.lexists(recipes.path_of()):
-        recipes.saved()  # refuses a damaged table now, and not after an hour
-    keep_memory()
-    measuring = recipes.Measuring(partial(click.echo, err=True))
-    records = []
-    for name in chosen:
-        rows = measuring.group(name)
-        numbers = rows.groupby("recipe").run.nunique()
-        runs_in_words = ", ".join(f"{n} by {recipe}" for recipe, n in numbers.items())
-        click.echo(f"{name}: {rows.id.nunique()} rows of the ledger, runs: {runs_in_words}")
-        records += json.loads(rows.to_json(orient="records", double_precision=5))
-        if save:
-            recipes.save(rows)
-    if json_file is not None:
-        write_json(json_file, records)

@@ -22,11 +22,11 @@ from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
 from carry_core.runs import Runs
 from carry_paper import measurements
-from carry_paper.findings import line_table, typology
+from carry_paper.findings import interchange, line_table, typology
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
-from carry_paper.ledger import claims, ledger, measuring, registry, seeds
+from carry_paper.ledger import claims, kinds_of_run, ledger, measuring, registry
 from carry_paper.ledger.claims import CLASSES, Claim
 from carry_paper.ledger.results import Row
 
@@ -84,6 +84,7 @@ PARTS = {
 }
 SIDES = ("yours", "ours", "paper")
 PAIRS = 500  # pairs of sums for each swap
+DECIMALS = 5  # places to which values are compared, since the last bits depend on the processor
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def part_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Ans
     n_digits = groups.find(asked.loaded.group).n_digits
     frames = []
     for run, model in asked.loaded.models():
-        swaps = seeds.carry_swaps(model, pairs, n_digits).assign(run=run)
+        swaps = interchange.carry_swaps(model, pairs, n_digits).assign(run=run)
         if swaps.accuracy.notna().any():
             frames.append(swaps)
     if not frames:
@@ -313,12 +314,11 @@ def percentiles(values: Mapping[str, Any], spread: Sequence[Any]) -> dict[str, f
     """Return the percentage of our runs that lie below each value; ties count half."""
     if not spread:
         return {}
-    # The last bits of a number depend on the processor.
-    others = [round(other, seeds.DECIMALS) for other in spread]
+    others = [round(other, DECIMALS) for other in spread]
     below = {}
     for run, value in values.items():
         if value is not None:
-            rounded = round(value, seeds.DECIMALS)
+            rounded = round(value, DECIMALS)
             n_below = sum(other < rounded for other in others)
             below[run] = round(100 * (n_below + others.count(rounded) / 2) / len(others), 1)
     return below
@@ -348,12 +348,10 @@ class Reference:
         folder = reference_folder()
         self.rows = ledger.by_id("ours", folder)
         self.recipe = compared.record["recipe"]
-        self.table = pd.DataFrame()
-        if os.path.lexists(seeds.path_of(folder)):
-            table = seeds.saved(folder)
-            ours = (table.source == "ours") & table.epoch.isna()
-            by_recipe = table[ours & (table.recipe == self.recipe)]
-            self.table = by_recipe if len(by_recipe) else table[ours]
+        table = kinds_of_run.table(folder)
+        ours = table[table.source == "ours"]
+        by_recipe = ours[ours.recipe == self.recipe]
+        self.table = by_recipe if len(by_recipe) else ours
 
     def of_row(self, id_: str) -> dict[str, Any]:
         """Return the fields of an `Answer` that tell the spread of our runs in a row."""

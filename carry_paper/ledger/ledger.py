@@ -36,6 +36,8 @@ DECIMALS = 6  # of a derived number, whose last bits depend on the processor
 RUNS_TO_COMPARE = 6
 CORRELATION_ROUNDING = 1e-6
 
+RUN_AND_QUANTITY = [name for name in measurements.KEY if name != "sums"]
+
 Record = Mapping[str, Any]  # a row of the table of measurements
 Rows = Mapping[str, Row]
 
@@ -97,6 +99,8 @@ def rows(measured: "Measured", author: "Measured | None" = None, only: str = "")
 class Measured:
     """One source's measurements, by quantity; of each group the runs that lead.
 
+    Of a run that was surveyed on several sets of sums, the largest one counts.
+
     Attributes:
         source: `ours` or `author`.
         runs: The numbers of the runs that were measured, by group.
@@ -108,7 +112,9 @@ class Measured:
         self.source = source
         self._records: dict[tuple[str, int | None], list[Record]] = {}
         self._reasons: dict[tuple[str, str, int | None], str] = {}
-        records = [_with_plain_numbers(record) for record in table.to_dict("records")]
+        ordered = table.sort_values("sums", na_position="first", kind="stable")
+        lasting = ordered[~ordered.duplicated(RUN_AND_QUANTITY, keep="last")].sort_index()
+        records = [_with_plain_numbers(record) for record in lasting.to_dict("records")]
         leading = {} if all_runs or source == "author" else leading_recipes(records)
         self.runs: dict[str, set[int]] = {}
         self.digests: dict[str, set[str]] = {}
@@ -389,7 +395,7 @@ def says(rule: Rule, fields: Mapping[str, Any]) -> bool | None:
     return None if answer is None else bool(answer)
 
 
-def _rule_fields(record: Record, part: Picked) -> dict[str, Any]:
+def rule_fields(record: Record, part: Picked) -> dict[str, Any]:
     """Return the fields that the rule of a row reads: those of the quantity, or of its part."""
     fields = fields_of(record)
     if _is_missing(record["value"]):  # the quantity is several values, without one of its own
@@ -397,22 +403,31 @@ def _rule_fields(record: Record, part: Picked) -> dict[str, Any]:
     return fields
 
 
+def beside(entry: Entry, measured: Measured) -> dict[str, list[Any]]:
+    """Return the values of the runs with which a rule compares a run, by the name of their field.
+
+    It is empty if the rule compares with no other runs.
+    """
+    if entry.beside is None:
+        return {}
+    records = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
+    return {entry.beside.field: [record["value"] for record in records]}
+
+
 def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Measured) -> Combined:
     """Return what a finding's runs show."""
     assert entry.rule is not None
     assert isinstance(entry.field, str)
-    parts = [picked(_whole(record), entry.field) for record in records]
-    all_fields = [_rule_fields(*pair) for pair in zip(records, parts, strict=True)]
-    beside: dict[str, list[Any]] = {}
-    if entry.beside is not None:
-        compared = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-        beside[entry.beside.field] = [record["value"] for record in compared]
-        if not compared:
-            raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
-    shows = [says(entry.rule, fields | beside) for fields in all_fields]
+    parts = [picked(whole(record), entry.field) for record in records]
+    all_fields = [rule_fields(*pair) for pair in zip(records, parts, strict=True)]
+    compared = beside(entry, measured)
+    if [] in compared.values():
+        assert entry.beside is not None
+        raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
+    shows = [says(entry.rule, fields | compared) for fields in all_fields]
     shows_at = {}
     for bar, rule in variants(entry.rule).items():
-        shows_at[bar] = [says(rule, fields | beside) for fields in all_fields]
+        shows_at[bar] = [says(rule, fields | compared) for fields in all_fields]
 
     values = [part.value for part in parts]
     counted = [
@@ -424,7 +439,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
     for record, part in zip(records, parts, strict=True):
         # Of a quantity that is several values, each is by itself.
         others.append({} if _is_missing(record["value"]) else part.fields)
-    lists = {"shows": shows, **_lists(records, [{**of_run, **beside} for of_run in others])}
+    lists = {"shows": shows, **_lists(records, [{**of_run, **compared} for of_run in others])}
     row = replace(
         unmeasured(claim),
         value=stored(COMBINE[entry.combine](counted)) if counted else None,
@@ -435,7 +450,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
     return Combined(row, n_runs=len(records), shows_at=shows_at)
 
 
-def _whole(record: Record) -> dict[str, Any]:
+def whole(record: Record) -> dict[str, Any]:
     """Return the fields of a record together with its value and its variance."""
     return {**(record["fields"] or {}), VALUE: record["value"], "variance": record["variance"]}
 
@@ -477,7 +492,7 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
     """Return what a number's row reads of a run, with the variance of a share that was counted."""
-    part = picked(_whole(record), path) if entry.counts is None else None
+    part = picked(whole(record), path) if entry.counts is None else None
     if part is None:
         assert entry.counts is not None
         return Picked(float(bool(entry.counts(fields_of(record)))), 0.0, record["fields"])

@@ -28,7 +28,7 @@ from carry_paper.ledger.entries import (
     takes,
 )
 from carry_paper.llm import recordings
-from carry_paper.measurements import COLUMNS, REASON, is_reason
+from carry_paper.measurements import COLUMNS, REASON, WHOLE, is_reason
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
 FROM_CURVES = "dynamics.", "lengths.length", "lengths.best_on_longer_sums"
@@ -112,10 +112,9 @@ class Measuring:
         """Return the quantities of which a run has no row in a table, or one of other weights."""
         stored: dict[Any, Any] = {}
         for row in table[~table.fields.map(is_reason)].to_dict("records"):
-            run = None if pd.isna(row["run"]) else int(row["run"])
-            epoch = None if pd.isna(row["epoch"]) else int(row["epoch"])
+            run, epoch, n_sums = (_whole(row[name]) for name in ("run", "epoch", "sums"))
             key = (row["quantity"], epoch, row["group"])
-            stored.setdefault(key, {})[row["recipe"], run] = row["sha256"]
+            stored.setdefault(key, {})[row["recipe"], run, n_sums] = row["sha256"]
         lacking = []
         for quantity in self.asked:
             places = [x for x in quantity.places or [""] if self._is_missing(quantity, x, stored)]
@@ -131,10 +130,11 @@ class Measuring:
         if not rows:
             return True
         loaded = self._runs(place) if place in groups.GROUPS else None
-        of_whole_groups = {number for _, number in rows} == {None}
+        of_whole_groups = {number for _, number, _ in rows} == {None}
         for run in loaded.numbers if loaded is not None and not of_whole_groups else ():
             about = self._about(quantity, place, run)
-            if rows.get((about["recipe"], run), "") != about.get("sha256"):
+            key = (about["recipe"], run, about.get("sums"))
+            if rows.get(key, "") != about.get("sha256"):
                 return True
         return False
 
@@ -209,7 +209,7 @@ class Measuring:
         about: dict[str, Any] = {"run": run, "recipe": "paper"}
         name = name_of(quantity.function)
         if quantity.need is not None and run is not None:
-            about["sample"] = self.evidence.sample(group)
+            about["sums"] = self.evidence.n_sums(group)
         loaded = self._runs(group)
         if loaded is None:  # of the author's, only learning curves were released
             return about | {"epochs": groups.find(group).epochs}
@@ -244,7 +244,12 @@ class Measuring:
 def as_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows as a table of measurements."""
     table = pd.DataFrame(rows, columns=COLUMNS)
-    return table.astype(dict.fromkeys(("run", "epoch", "epochs"), "Int64") | {"value": object})
+    return table.astype(dict.fromkeys(WHOLE, "Int64") | {"value": object})
+
+
+def _whole(number: Any) -> int | None:
+    """Return a whole number of a table; None if it is missing."""
+    return None if pd.isna(number) else int(number)
 
 
 def together(quantity: Quantity) -> list[list[str]]:
