@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ lines: $(READY) ## recompute data/results/lines.csv.gz likewise, from all weight
 
 measurements: $(READY) ## measure what data/measurements lacks likewise, or has of other weights; nothing that is there is measured again
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63 --sums 20000"; do .venv/bin/carry measure --source $$of || exit 1; done
+
+measured-again: $(READY) ## measure rows of data/measurements anew for SECONDS of the processor, and compare; the commit chooses which
+	@$(PY) workflow/measured_again.py $(or $(SECONDS),60)
 
 causes: $(READY) ## print the experiments behind the reasons in data/claims.yml, from our weights and the author's imported ones: four CPU minutes
 	.venv/bin/python workflow/causes.py
@@ -283,7 +286,7 @@ triton: $(READY) ## the tests of the GPU's training step on this CPU, in Triton'
 	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/training/test_gpu.py
 
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
-	@$(PY) workflow/compare.py
+	@$(PY) workflow/executed.py
 
 mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)

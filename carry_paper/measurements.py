@@ -21,6 +21,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from carry_core import groups, runs
+from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
 from carry_paper.checksums import save_table
 from carry_paper.schemas import one_of, read_table
@@ -54,6 +55,8 @@ class StoredMeasurements(BaseModel):
         epochs: The epochs of its training that the run has had.
         sha256: That of the run's weights (`runs.digest`), or of its learning curves' file, where
             these were measured; missing for what was never in our hands as a file.
+        code: The digest of the code that measured it (`code_digest.digest`); missing for what was
+            measured before there were digests, on runs that are gone.
         sums: The number of sums on which a survey was made: all of their length, or as many of
             each carry class.
         ships: 1 if the run is shipped in `data/runs`.
@@ -72,6 +75,7 @@ class StoredMeasurements(BaseModel):
     fields: list[Json[dict[str, Any]] | None]
     epochs: list[Whole | None]
     sha256: list[Sha256 | None]
+    code: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None]
     sums: list[Whole | None]
     ships: list[Literal[0, 1]]
 
@@ -157,6 +161,7 @@ def replaced(table: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """
     if not len(table):
         return new
+    _check_values_stay(table, new)
     both = pd.concat([table, new[COLUMNS]])
     both = both.drop_duplicates(KEY, keep="last")
     place = ["source", "group", "quantity", "epoch"]
@@ -164,6 +169,24 @@ def replaced(table: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     measured = pd.MultiIndex.from_frame(both[~has_reason][place])
     is_idle = has_reason & pd.MultiIndex.from_frame(both[place]).isin(measured)
     return both[~is_idle]
+
+
+def _check_values_stay(table: pd.DataFrame, new: pd.DataFrame) -> None:
+    """Raise `BadInput` if a run with the same weights had a value and would have none."""
+    had_value = _names(table[table.value.notna()])
+    has_none = _names(new[new.value.isna()])
+    lost = sorted(set(had_value) & set(has_none))
+    if lost:
+        raise BadInput(
+            f"Nothing was saved: {lost[0]} was measured with a value, which it would lose, on the "
+            "same weights. Expected a value: if its function is right, take the stored row out."
+        )
+
+
+def _names(table: pd.DataFrame) -> list[str]:
+    """Return the name of each row of a run, with the sha256 of what was measured."""
+    of_runs = table[table.sha256.notna()]
+    return [" ".join(map(str, row)) for row in of_runs[[*KEY, "sha256"]].itertuples(index=False)]
 
 
 def is_reason(fields: Any) -> bool:

@@ -24,7 +24,7 @@ from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums, measurements
 from carry_paper.findings import interchange_maps, line_table
 from carry_paper.ledger import claims
-from carry_paper.llm import recordings, survey
+from carry_paper.llm import head_survey, recordings
 from carry_paper.pages import author_side
 from carry_paper.training import bench
 from carry_paper.training.checkpoints import Checkpoints
@@ -537,10 +537,10 @@ def test_a_benchmark_gives_way_to_none_of_fewer_devices(refused, data, monkeypat
 
 def test_a_survey_gives_way_to_none_of_fewer_prompts(data):
     planted(data, "llemma", [])
-    path = data / "llm" / "llemma" / survey.FILE
-    survey.check_replaces(path, 10)
+    path = data / "llm" / "llemma" / head_survey.FILE
+    head_survey.check_replaces(path, 10)
     with pytest.raises(BadInput, match="is a survey of 10 prompts: ask for as many"):
-        survey.check_replaces(path, 9)
+        head_survey.check_replaces(path, 9)
 
 
 def test_the_authors_side_is_not_made_from_a_part_of_the_release(data):

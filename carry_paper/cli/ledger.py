@@ -1,4 +1,4 @@
-"""Commands that measure and judge what the paper claims."""
+"""Commands that measure and judge what the paper claims, or compare your runs with it."""
 
 import json
 import os
@@ -17,10 +17,11 @@ from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, replacing, write_json
 from carry_core.sums import Numbers
 from carry_paper import measurements
-from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole, check_writable
+from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, Whole, check_writable
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import claims, export, ledger, moved, registry
+from carry_paper.ledger import claims, compare, export, ledger, moved, registry
+from carry_paper.ledger.compare import ComparedRow
 from carry_paper.ledger.entries import name_of
 from carry_paper.ledger.measuring import Measuring, Quantity, as_table, quantities
 from carry_paper.ledger.report import show
@@ -73,7 +74,7 @@ def claims_command(source: str, only: str, against: str | None, json_file: Path 
     help="Sums of each carry class on which runs are surveyed [default: all sums of up to three "
     "digits].",
 )
-@click.option("--again", is_flag=True, help="Also measure what is stored of these weights.")
+@click.option("--again", is_flag=True, help="Measure all that is asked for, whatever is stored.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be measured.")
 def measure_command(
     source: str,
@@ -87,7 +88,8 @@ def measure_command(
 ) -> None:
     """Measure what the rows of the ledger read, and store it in data/measurements.
 
-    Only what is missing is measured, or was measured on other weights; rows of other runs stay.
+    Only what is missing is measured, or was measured on other weights or by other code; rows of
+    other runs stay.
     Without a GROUP, all groups of the rows are measured.
     """
     asked = asked_quantities(only, [groups.find(name).name for name in names])
@@ -100,10 +102,11 @@ def measure_command(
 
     measuring = Measuring(evidence(), asked)
     if not again:
-        measuring = Measuring(evidence(), measuring.missing(table))
+        whys = measuring.missing(table)
+        for quantity, why in whys.items():
+            click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)} ({why})")
+        measuring = Measuring(evidence(), whys)
     if dry_run:
-        for quantity in measuring.asked:
-            click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)}")
         return
     if measuring.asked:
         check_writable(measurements.path_of(source).parent)
@@ -296,3 +299,44 @@ def lines_by_group(
             raise runs.missing("weights", group.name, source, recipe, run_numbers or ())
         selections[group.name] = line_table.Selection(recipe, run_numbers)
     return selections
+
+
+@click.command("compare")
+@click.argument("names", metavar="GROUP|DIR|FILE...", nargs=-1, required=True)
+@JSON
+@click.option(
+    "--html",
+    "html_file",
+    type=Target(dir_okay=False, writable=True),
+    help="Also write a page with figures to this file, which needs no other file.",
+)
+def compare_command(names: tuple[str, ...], json_file: Path | None, html_file: Path | None) -> None:
+    """Ask the paper's questions of your runs, beside the paper and the spread of our seeds.
+
+    Runs are named by their group (listed or not), by the folder that has them, or by their file.
+    """
+    subjects = [compare.subject(name) for name in dict.fromkeys(names)]
+    keep_memory()
+    answers_of: dict[str, list[ComparedRow]] = {}
+    for subject in subjects:
+        answers = compare.ask(subject, partial(click.echo, err=True))
+        answers_of[subject.name] = answers
+        show_comparison(subject, answers)
+    if json_file is not None:
+        write_json(json_file, [asdict(answer) for rows in answers_of.values() for answer in rows])
+    if html_file is not None:
+        from carry_paper.pages import comparison  # matplotlib takes its time
+
+        page = comparison.html(answers_of, subjects)
+        with replacing(html_file) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
+
+def show_comparison(subject: compare.Subject, answers: list[ComparedRow]) -> None:
+    """Print the answers of some runs, and the tables by class with the paper's cells."""
+    click.echo(f"{subject.name}: {subject.words}.")
+    click.echo(compare.summary(answers).to_string(index=False, max_colwidth=60))
+    for table in compare.tables(answers):
+        click.echo(f"\n{table}: mean accuracy of your runs (of ours; in the paper)")
+        click.echo(compare.table_in_words(answers, table).to_string())
+    click.echo()

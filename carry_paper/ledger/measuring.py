@@ -17,6 +17,7 @@ from carry_core.model import Transformer
 from carry_paper.findings.base import CONTEXT, Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
+from carry_paper.ledger import code_digest
 from carry_paper.ledger.entries import (
     NO_NEED,
     VALUE,
@@ -28,9 +29,10 @@ from carry_paper.ledger.entries import (
     takes,
 )
 from carry_paper.llm import recordings
-from carry_paper.measurements import COLUMNS, REASON, WHOLE, is_reason
+from carry_paper.measurements import COLUMNS, REASON, WHOLE, is_reason, to_store
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
+OTHER_CODE = "stale: other code measured it"
 FROM_CURVES = "dynamics.", "lengths.length", "lengths.best_on_longer_sums"
 
 
@@ -108,35 +110,47 @@ class Measuring:
             rows += self.of_quantity(quantity)
         return as_table(rows)
 
-    def missing(self, table: pd.DataFrame) -> list[Quantity]:
-        """Return the quantities of which a run has no row in a table, or one of other weights."""
+    def missing(self, table: pd.DataFrame) -> dict[Quantity, str]:
+        """Return the quantities that have to be measured, and why.
+
+        Of a run, a table has no row, or one of other weights, or one that other code measured.
+        """
         stored: dict[Any, Any] = {}
         for row in table[~table.fields.map(is_reason)].to_dict("records"):
             run, epoch, n_sums = (_whole(row[name]) for name in ("run", "epoch", "sums"))
             key = (row["quantity"], epoch, row["group"])
-            stored.setdefault(key, {})[row["recipe"], run, n_sums] = row["sha256"]
-        lacking = []
+            of_run = (row["recipe"], run, n_sums)
+            stored.setdefault(key, {})[of_run] = (row["sha256"], row["code"])
+        lacking = {}
         for quantity in self.asked:
-            places = [x for x in quantity.places or [""] if self._is_missing(quantity, x, stored)]
+            whys = {place: self._why(quantity, place, stored) for place in quantity.places or [""]}
+            lacking_places = {place: why for place, why in whys.items() if why}
             if len(together(quantity)) > 1:
-                quantity.places = dict.fromkeys(places)
-            if places:
-                lacking.append(quantity)
+                quantity.places = dict.fromkeys(lacking_places)
+            if lacking_places:
+                lacking[quantity] = ", ".join(dict.fromkeys(lacking_places.values()))
         return lacking
 
-    def _is_missing(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> bool:
-        """Return True if a quantity has to be measured on some run of a group."""
+    def _why(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> str:
+        """Return why a quantity has to be measured on some run of a group; "" if it has not."""
         rows = stored.get((name_of(quantity.function), quantity.epoch, place), {})
         if not rows:
-            return True
+            return "not measured"
+        code = code_digest.digest(quantity.function)
         loaded = self._runs(place) if place in groups.GROUPS else None
-        of_whole_groups = {number for _, number, _ in rows} == {None}
-        for run in loaded.numbers if loaded is not None and not of_whole_groups else ():
+        if loaded is None or {number for _, number, _ in rows} == {None}:  # of a whole group
+            return "" if {own_code for _, own_code in rows.values()} == {code} else OTHER_CODE
+        for run in loaded.numbers:
             about = self._about(quantity, place, run)
             key = (about["recipe"], run, about.get("sums"))
-            if rows.get(key, "") != about.get("sha256"):
-                return True
-        return False
+            if key not in rows:
+                return "not measured"
+            sha256, own_code = rows[key]
+            if sha256 != about.get("sha256"):
+                return "of other weights"
+            if own_code != code:
+                return OTHER_CODE
+        return ""
 
     def of_quantity(self, quantity: Quantity) -> list[dict[str, Any]]:
         """Return the rows of a quantity."""
@@ -184,7 +198,7 @@ class Measuring:
         return {(place, None): function(run, recordings.MODELS[place])}
 
     def _row(self, quantity: Quantity, key: Key, fields: Fields) -> dict[str, Any]:
-        """Return a row of the table."""
+        """Return a row of the table, with values as they are stored."""
         group, run = key
         others = {}
         for name, value in fields.items():
@@ -195,9 +209,10 @@ class Measuring:
             "group": group or None,
             "epoch": quantity.epoch,
             "quantity": name_of(quantity.function),
-            "value": fields.get(VALUE),
-            "variance": fields.get("variance"),
-            "fields": others,
+            "code": code_digest.digest(quantity.function),
+            "value": to_store(fields.get(VALUE)),
+            "variance": to_store(fields.get("variance")),
+            "fields": to_store(others),
             "ships": 0,
         }
         if group in groups.GROUPS and fields.keys() != {REASON}:

@@ -356,5 +356,5 @@ def printed_cells(table: str) -> pd.DataFrame:
     """
     rows = [(*claim.id.split("/")[2:], claim.paper) for claim in chosen(f"{table}/")]
     cells = pd.DataFrame(rows, columns=["carry_class", "kind", "position", "paper"])
-    cells["carry_class"] = [carries.paper_name(CLASSES[task]) for task in cells.carry_class]
+    cells["carry_class"] = [carries.paper_name(CLASSES[name]) for name in cells.carry_class]
     return cells.pivot_table("paper", ["carry_class", "position"], "kind", sort=False).reset_index()

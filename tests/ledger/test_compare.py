@@ -125,6 +125,6 @@ def test_any_shape_of_model_can_be_asked(data, few_random_sums, name):
 
 
 def test_a_question_that_cannot_be_asked_says_why():
-    answer = compare.Answer("mine", "carry/one head", "Who", not_asked="no sum is right")
+    answer = compare.ComparedRow("mine", "carry/one head", "Who", not_asked="no sum is right")
     assert compare.value_words(answer) == "not asked: no sum is right"
     assert isinstance(compare.summary([answer]), pd.DataFrame)
