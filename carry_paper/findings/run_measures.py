@@ -63,14 +63,14 @@ def on_the_way(evidence: Evidence, group: str) -> pd.DataFrame:
     """Number of the snapshots of a run's training, and what each of `PARTS` does at each of them.
 
     Fields are lists by snapshot, with the end of the training as the last one: its own `epoch`, the
-    `head` that moves the carry in the most pairs, and the value of each of `PARTS`.
+    `head` that moves the carry in the most pairs, and the value of each of `PARTS`. They are empty
+    for a run without snapshots.
     """
     rows: dict[int, dict[str, Any]] = {}
     for run in evidence.group(group).numbers:
         table = snapshots(evidence.group(group), run)
-        if len(table):
-            lists = {str(name): column.tolist() for name, column in table.items()}
-            rows[run] = {"value": len(table) - 1, **lists}
+        lists = {str(name): column.tolist() for name, column in table.items()}
+        rows[run] = {"value": max(0, len(table) - 1), **lists}
     return per_run(rows)
 
 
@@ -84,7 +84,7 @@ def snapshots(loaded: runs.Runs, run: int, count: int | None = None) -> pd.DataF
     if loaded.source == "ours":  # other runs of the group may have no snapshots
         loaded = runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
     if not loaded.snapshots:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=["epoch", "head", *PARTS])
     models = {}
     for epoch in (*loaded.snapshots, None):
         models[loaded.own_epoch(epoch)] = loaded.model(run, epoch)
