@@ -22,6 +22,7 @@ COMMANDS = (
     ledger.interchange_command,
     ledger.seeds_command,
     ledger.lines_command,
+    ledger.corners_command,
     ledger.recipes_command,
     llm.llm,
     llm.train_llm,
