@@ -18,6 +18,7 @@ COMMANDS = (
     train.bench_command,
     compare.compare_command,
     ledger.claims_command,
+    ledger.measure_command,
     ledger.results_command,
     ledger.interchange_command,
     ledger.seeds_command,
