@@ -286,26 +286,24 @@ def gradient_line(
     generator = torch.Generator().manual_seed(0)
     direction = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([direction], lr=GRADIENT_RATE)
-    ordered = [swap for pair in pairs_of_states(corners) for swap in (pair, pair[::-1])]
+    swaps = []  # of each base and source state: their streams, and the source's digits
+    for base, source in carry_swaps(corners):
+        chosen = among & corners.both_right(base, source)
+        x, y = corners.place(base), corners.place(source)
+        of_base, of_source = corners.resid_mid[x, chosen], corners.resid_mid[y, chosen]
+        swaps.append((of_base.clone(), of_source.clone(), corners.digits[y, chosen]))
+    n_rows = GRADIENT_BATCH // len(swaps)
     with torch.enable_grad():
         for _ in range(GRADIENT_STEPS):
-            loss = torch.zeros(())
-            for base, source in ordered:
-                chosen = (among & corners.both_right(base, source)).nonzero().flatten()
-                if not len(chosen):
-                    continue
-                drawn = torch.randint(
-                    len(chosen), (GRADIENT_BATCH // len(ordered),), generator=generator
-                )
-                rows = chosen[drawn]
-                line = direction / direction.norm()
-                patched = carry_line.swapped(
-                    corners.resid_mid[corners.place(base), rows].clone(),
-                    corners.resid_mid[corners.place(source), rows].clone(),
-                    line[None],
-                )
-                target = corners.digits[corners.place(source), rows]
-                loss = loss + torch.nn.functional.cross_entropy(logits_of(model, patched), target)
+            rows = [torch.randint(len(x), (n_rows,), generator=generator) for x, _, _ in swaps]
+            batch = [
+                torch.cat([part[chosen] for part, chosen in zip(parts, rows, strict=True)])
+                for parts in zip(*swaps, strict=True)
+            ]
+            of_base, of_source, digits = batch
+            line = direction / direction.norm()
+            patched = carry_line.swapped(of_base, of_source, line[None])
+            loss = torch.nn.functional.cross_entropy(logits_of(model, patched), digits)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -36,7 +36,7 @@ from carry_paper.findings.base import Fields
 from carry_paper.findings.carry_line import Column, Stream
 from carry_paper.findings.corners import Corners
 
-SUMS = 5_000  # random sums whose activations are resampled among each other
+SUMS = 3_000  # random sums whose activations are resampled among each other
 BATCH = 500  # sums in a forward pass
 
 Variable = Callable[[Column, Numbers, Numbers], Int[Tensor, " sums"]]
