@@ -291,3 +291,96 @@ def place_of_nine(
     value, n_late, n_shared = area(seeds)
     looked_at, _, _ = area(LOOKED_AT)
     return (value if looked_at >= CHANCE else 1 - value), n_late, n_shared
+
+
+# ---- what the page shows
+
+
+def by_run(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each run and length of sums, of the columns that can be asked.
+
+    Returns:
+        The key without `reads`; the number of `columns`; the lowest cell of all, for the swaps
+        called `line`, `plane`, `natural` and `gradient`; `on_line` and `in_plane`; the place of the
+        `nine` in the leftmost column; and the mean shares of the loss that are recovered.
+    """
+    asked = summary[summary.reason.isna()].astype({"on_line": bool, "in_plane": bool})
+    rows = []
+    for key, columns in asked.groupby(KEY[:-1], sort=False):
+        row: dict[str, Any] = dict(zip(KEY[:-1], key, strict=True))
+        row["columns"] = len(columns)
+        for name in ("line", "plane", "natural", "gradient"):
+            row[name] = columns[name].min()
+        for name in ("on_line", "in_plane"):
+            row[name] = bool(columns[name].all())
+        row["nine"] = columns.sort_values("reads").nine.iloc[0]
+        for name in (name for name in columns if name.startswith("recovered: ")):
+            row[name] = columns[name].mean()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
+    """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
+
+    Args:
+        table: Rows of the stored table.
+        swap: `line`, `plane`, `natural` or `gradient`.
+    """
+    rows = []
+    for stored in table.to_dict("records"):
+        if stored["states"]["reason"] is None:
+            key = {name: stored[name] for name in KEY}
+            rows += [{**key, **cell} for cell in stored["states"][swap]]
+    return pd.DataFrame(rows)
+
+
+def critiques_in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what the critiques come to: the share of columns, or a median, for line and plane.
+
+    Only columns in which the swap moves the carry in each state are asked.
+    """
+    columns = {}
+    for name, column in (("line", "line_critiques"), ("plane", "plane_critiques")):
+        asked = [
+            stored[column]
+            for stored in table.to_dict("records")
+            if stored["states"]["reason"] is None and corners.in_each_state(stored["states"][name])
+        ]
+        columns[name] = _outcomes(asked)
+    return pd.DataFrame(columns)
+
+
+def _outcomes(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the outcome of each critique over some columns."""
+
+    def share(is_true: Callable[[dict[str, Any]], bool]) -> float:
+        return sum(map(is_true, found)) / len(found) if found else float("nan")
+
+    def median(value: Callable[[dict[str, Any]], float]) -> float:
+        return float(pd.Series([value(row) for row in found], dtype=float).median())
+
+    return {
+        "columns": len(found),
+        "its part that is read does not move the carry": share(
+            lambda row: critiques.is_illusion(row["read"])
+        ),
+        "a swap between sums of the same carry moves the digit": share(
+            lambda row: not corners.in_each_state(row["same carry"])
+        ),
+        "the state's mean in place of the other sum's own does not do": share(
+            lambda row: not corners.in_each_state(row["means"])
+        ),
+        "a step of the own digit sum moves the carry": share(
+            lambda row: (row["rival"]["highest"] or 0) > carry_line.CONTROL_MOVES
+        ),
+        "distance to the nearest natural stream, after": median(
+            lambda row: row["distance"].get("patched", float("nan"))
+        ),
+        "the same, before": median(lambda row: row["distance"].get("before", float("nan"))),
+        "the same, between natural ones": median(
+            lambda row: row["distance"].get("natural", float("nan"))
+        ),
+        "margin of the answer, after": median(lambda row: row["margin"]["patched"]),
+        "margin of an intact answer": median(lambda row: row["margin"]["intact"]),
+    }
