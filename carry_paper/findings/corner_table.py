@@ -7,6 +7,7 @@ measured; what the criteria decide is derived whenever it is read.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection
 from functools import partial
@@ -19,12 +20,16 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from carry_core import groups, measure, runs
+from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.groups import Group
 from carry_core.model import Transformer
 from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
 from carry_paper.findings.bars import Bar
+from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.corners import IN_EACH_STATE
+from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.line_table import KEY, Selection
 from carry_paper.schemas import one_of, read_table
 
@@ -83,7 +88,7 @@ def measure_group(
     selection: Selection = Selection(),  # noqa: B008 (it is immutable)
     count: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row for each run of a group, length of sums and column.
+    """Return a row for each column of each run of a group, on sums of its own length.
 
     Args:
         source: `ours` or `author`.
@@ -102,9 +107,8 @@ def measure_group(
     for run, model in loaded.models():
         key = {"source": source, "group": name, "recipe": recipe, "run": run}
         key["sha256"] = runs.digest(loaded.weights[run])
-        for n_digits in line_table.lengths(group):
-            columns = measured_columns(model, n_digits, count or default_tuples(group))
-            rows += [{**key, **row} for row in columns]
+        columns = measured_columns(model, group.n_digits, count or default_tuples(group))
+        rows += [{**key, **row} for row in columns]
         report(f"{name} run {run}")
     return pd.DataFrame(rows, columns=list(StoredCorners.model_fields))
 
@@ -157,7 +161,7 @@ def _rounded(value: Any) -> Any:
 # ---- what the criteria decide, which `book/protocol.md` dates
 
 
-def decided(table: pd.DataFrame, bar: float = corners.IN_EACH_STATE) -> pd.DataFrame:
+def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
     """Return a summary of each row of the table, with its key.
 
     Returns:
@@ -229,7 +233,7 @@ def criteria(summary: pd.DataFrame, late: pd.Series) -> list[Criterion]:
     in_plane = _all_columns(encoders, encoders.in_plane.eq(True))
     explained = _all_columns(encoders, encoders["recovered: plane: carry, nine"].ge(EXPLAINED))
     needs_the_nine = encoders[encoders.on_line.eq(False) & encoders.in_plane.eq(True)]
-    by_random = needs_the_nine["second: random"].ge(corners.IN_EACH_STATE)
+    by_random = needs_the_nine["second: random"].ge(IN_EACH_STATE)
     area, n_late, n_shared = place_of_nine(summary, late, HELD_BACK)
     return [
         _share("carry and nine move it in each state", in_plane, MOST_RUNS, at_least=True),
@@ -291,6 +295,52 @@ def place_of_nine(
     value, n_late, n_shared = area(seeds)
     looked_at, _, _ = area(LOOKED_AT)
     return (value if looked_at >= CHANCE else 1 - value), n_late, n_shared
+
+
+# ---- rows of the ledger
+
+
+def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of the line, and of line and nine, move in each run, and what that explains.
+
+    `line` and `plane` are the lowest interchange accuracies, over columns and pairs of states;
+    `explained` is the lowest share of the loss that carry and nine in the plane recover. A run with
+    a column that it gets too few sums right in has no values.
+
+    Raises:
+        BadInput: A run has no stored row, or one of other weights than are here.
+    """
+    loaded = evidence.group(group)
+    rows = line_table.of_weights(saved(), loaded)
+    missing = sorted(set(loaded.numbers) - set(rows.run))
+    if missing:
+        raise BadInput(
+            f"{group}: no swaps by states of run {', '.join(map(str, missing))} are stored, with "
+            f"the weights that are here: run `carry corners --source {evidence.source} {group} "
+            "--save`."
+        )
+    by_column = line_table.own_length(decided(rows)).groupby("run")
+    return pd.DataFrame(
+        {
+            "line": by_column.line.agg(_lowest),
+            "plane": by_column.plane.agg(_lowest),
+            "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
+        }
+    )
+
+
+def _lowest(values: "pd.Series[float]") -> float:
+    return float(values.min(skipna=False))
+
+
+def moves_in_each_state(measured: Fields, *, share: float = IN_EACH_STATE) -> bool | None:
+    """Return True if a swap moves the carry in each pair of states; None if that is not known."""
+    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
+
+
+def explains(measured: Fields, *, share: float = EXPLAINED) -> bool | None:
+    """Return True if this share of the loss is recovered; None if that is not known."""
+    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
 
 
 # ---- what the page shows
