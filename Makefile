@@ -26,7 +26,7 @@ export JUPYTER_DATA_DIR := $(CURDIR)/.venv/jupyter/data
 endif
 # Snakemake asks for the user's name. A user without an account, as in some containers, has a number only.
 export LOGNAME ?= $(or $(shell id -un 2>/dev/null),nobody)
-# A hundred short processes would compile both packages anew, and type checks into them.
+# A hundred short processes would compile all packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
 # Several processes run side by side, one on each core; a number that the user has set stays.
 export OMP_NUM_THREADS ?= 1
@@ -181,7 +181,7 @@ quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
 # jaxtyping checks signatures while the tests run, which then take a third longer.
-CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_train,carry_paper,beartype.beartype
 PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
   $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
   $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))
@@ -210,7 +210,7 @@ scripts: $(READY)
 	  echo "npm cannot install TypeScript here: the types of the playground's scripts are not checked."; \
 	  for script in playground/*.js; do node --check $$script || exit; done; fi
 
-types: $(READY) ## mypy, strict, on both packages and workflow/
+types: $(READY) ## mypy, strict, on all packages and workflow/
 	@$(PY) -m mypy
 
 unit: $(READY) ## pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
@@ -283,7 +283,7 @@ versions: $(READY) ## the wheel and its fast tests with the oldest and the newes
 triton: $(READY) ## the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes
 	@[ -d _build/triton/triton ] || \
 	  $(PY) -m pip install --quiet --no-deps --target _build/triton triton==3.6.0 "numpy<2.4"
-	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/training/test_gpu.py
+	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/train/test_gpu.py
 
 compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py
@@ -319,7 +319,7 @@ _build/lens%/.ready: workflow/lens%.lock $(READY)
 	@$(@D)/bin/python -m pip check
 	@touch $@
 
-LENS_TESTS = tests/core/test_bridges.py tests/training/test_lens.py tests/book/test_tools.py
+LENS_TESTS = tests/core/test_bridges.py tests/bench/test_lens.py tests/book/test_tools.py
 # Version 4 has no model of its own to compare with, so it runs fewer tests.
 lens: _build/lens3/.ready _build/lens4/.ready ## the bridge, where TransformerLens 3.9 and 4, nnsight and pyvene are installed: a minute or two; a skip is an error
 	@CARRY_LENS=3 _build/lens3/bin/python -m pytest -q -m lens $(LENS_TESTS)

@@ -11,10 +11,9 @@ import torch
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import write_json
-from carry_paper import cli
+from carry_paper import bench, cli
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger import compute
-from carry_paper.training import bench
 
 
 @pytest.mark.machine

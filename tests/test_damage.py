@@ -21,14 +21,13 @@ from carry_core import files, groups, runs
 from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
-from carry_paper import author, checksums
+from carry_paper import author, bench, checksums
 from carry_paper.findings import interchange_maps, line_table
 from carry_paper.ledger import claims, recipes, results, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
-from carry_paper.training import bench
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.trainer import Trainer
+from carry_train.checkpoints import Checkpoints
+from carry_train.trainer import Trainer
 from tests.helpers.trainings import save_random
 from tests.llm.test_recorded import planted
 

@@ -8,7 +8,7 @@ import pytest
 
 from carry_core.fast import compiled
 from carry_core.files import ROOT
-from carry_paper.training import fused
+from carry_train import fused
 from tests.helpers import chromium, needs
 
 SKIPPING = {

@@ -7,7 +7,7 @@ import marked
 
 from carry_core import groups, runs
 from carry_core.files import ROOT, data_dir
-from carry_paper.training.precisions import TRITON, named
+from carry_train.precisions import TRITON, named
 
 PAGE = ROOT / "book" / "training.md"
 MARK = "make shipped"

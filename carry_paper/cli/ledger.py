@@ -19,7 +19,7 @@ from carry_paper.cli.progress import reporter
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.ledger import compute, export, moved, recipes, results, seeds
 from carry_paper.ledger.report import show
-from carry_paper.training import loop
+from carry_train import loop
 
 
 @click.command("claims")

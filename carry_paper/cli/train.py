@@ -13,6 +13,8 @@ from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, write_json
 from carry_core.runs import run_path
+from carry_paper import bench
+from carry_paper.bench import growth
 from carry_paper.cli.options import (
     DEVICE,
     FOLDER,
@@ -25,12 +27,12 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_paper.training import bench, estimates, fused, growth, loop, precisions
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import Choice, multiplies_bf16
-from carry_paper.training.loop import Conditions, Progress
-from carry_paper.training.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
-from carry_paper.training.seeds import Seeds
+from carry_train import estimates, fused, loop, precisions
+from carry_train.checkpoints import Checkpoints
+from carry_train.choice import Choice, multiplies_bf16
+from carry_train.loop import Conditions, Progress
+from carry_train.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
+from carry_train.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]

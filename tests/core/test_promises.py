@@ -36,8 +36,8 @@ from carry_core.model import ModelConfig, Transformer, activations_at, cache_hoo
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.runs import load
 from carry_core.sums import Layout
+from carry_paper import bench
 from carry_paper.findings import survey
-from carry_paper.training import bench
 from tests.conftest import SHAPES, drawn, random_model, tokens_of
 from tests.helpers.tolerances import assert_close, tolerance
 

@@ -116,7 +116,7 @@ def cuda() -> str:
 def triton() -> str:
     if reason := package("triton"):
         return reason
-    from carry_paper.training import gpu_kernels
+    from carry_train import gpu_kernels
 
     return "" if gpu_kernels.INTERPRETED else cuda()
 
@@ -139,7 +139,7 @@ def forward_pass() -> str:
 
 def fused_step(format: str) -> str:
     from carry_core.errors import BadInput
-    from carry_paper.training import fused
+    from carry_train import fused
 
     try:
         fused.library(format)

@@ -12,9 +12,9 @@ from carry_core.curves import shapes_of_curves
 from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import loop, precisions
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.trainer import Trainer
+from carry_train import loop, precisions
+from carry_train.checkpoints import Checkpoints
+from carry_train.trainer import Trainer
 
 FEW = 40  # sums of a class, or pairs, where a test measures on few
 QUICK = Recipe("quick", 1e-3, warmup=10)

@@ -43,7 +43,7 @@ from carry_core.sums import Layout
 from carry_paper import cli
 from carry_paper.pages.page import Page
 from carry_paper.pages.parameters import check_addends, check_decoders, chosen_classes
-from carry_paper.training import estimates
+from carry_train import estimates
 from tests.conftest import SHAPES, random_model
 from tests.helpers.trainings import save_random
 from tests.test_damage import CASES, NAME, write_run

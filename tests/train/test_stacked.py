@@ -8,8 +8,8 @@ from carry_core import sums
 from carry_core.fast import layers
 from carry_core.groups import find
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training.seeds import OWN
-from carry_paper.training.stacked import SCALE, THRESHOLD, Masks, Stack, threshold_of
+from carry_train.seeds import OWN
+from carry_train.stacked import SCALE, THRESHOLD, Masks, Stack, threshold_of
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine

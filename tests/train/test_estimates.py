@@ -8,12 +8,12 @@ import pytest
 from carry_core import groups
 from carry_core.groups import MAIN
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import estimates, loop
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import Choice
-from carry_paper.training.loop import NOT_BEGUN, Progress
-from carry_paper.training.precisions import TORCH_FP32
-from carry_paper.training.trainer import Trainer
+from carry_train import estimates, loop
+from carry_train.checkpoints import Checkpoints
+from carry_train.choice import Choice
+from carry_train.loop import NOT_BEGUN, Progress
+from carry_train.precisions import TORCH_FP32
+from carry_train.trainer import Trainer
 
 SMALL = "digits2_n1_s0.4_w1.0"
 SECONDS = 0.25  # of a step

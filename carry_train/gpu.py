@@ -20,10 +20,10 @@ from torch import Tensor
 from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
 from carry_core.sums import VOCABULARY
-from carry_paper.training import gpu_kernels as kernels
-from carry_paper.training.fused import FlatParameters
-from carry_paper.training.stacked import Stack
-from carry_paper.training.trainer import BETAS, EPSILON
+from carry_train import gpu_kernels as kernels
+from carry_train.fused import FlatParameters
+from carry_train.stacked import Stack
+from carry_train.trainer import BETAS, EPSILON
 
 # A tile of the attention has as many whole sums as fit into the one of these that they fill better.
 KEY_TILES = (32, 64)

@@ -29,11 +29,12 @@ from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.runs import load
+from carry_paper.bench import lens
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
-from carry_paper.training import choice, lens
-from carry_paper.training.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
-from carry_paper.training.trainer import BETAS, EPSILON, Trainer, commit
+from carry_train import choice
+from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
+from carry_train.trainer import BETAS, EPSILON, Trainer, commit
 
 Row = dict[str, Any]
 DROPOUT = 0.1  # the paper's rate

@@ -14,10 +14,10 @@ from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.groups import Group, Recipe
 from carry_core.sums import n_sums
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
-from carry_paper.training.loop import Progress
-from carry_paper.training.precisions import Precision
+from carry_train.checkpoints import Checkpoints
+from carry_train.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
+from carry_train.loop import Progress
+from carry_train.precisions import Precision
 
 # A test is a forward pass: with the same sums it takes this share of the time of a step.
 TEST_OVER_STEP = 0.3

@@ -23,7 +23,7 @@ from carry_core.errors import BadInput
 from carry_core.fast import native, processor
 from carry_core.model import ModelConfig
 from carry_core.sums import VOCABULARY
-from carry_paper.training.stacked import Stack
+from carry_train.stacked import Stack
 
 # The version of each format's rounding: raise it with any change that moves a bit of a run.
 VERSIONS = {"fp32": 1, "bf16": 2}

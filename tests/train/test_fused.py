@@ -16,17 +16,11 @@ from carry_core.errors import BadInput
 from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_paper.training import fused
-from carry_paper.training.fused import FusedMasks, FusedStep
-from carry_paper.training.precisions import (
-    FUSED,
-    FUSED_BF16,
-    FUSED_FP32,
-    TORCH,
-    Precision,
-)
-from carry_paper.training.stacked import THRESHOLD, Stack, threshold_of
-from carry_paper.training.trainer import MOMENTS, Trainer
+from carry_train import fused
+from carry_train.fused import FusedMasks, FusedStep
+from carry_train.precisions import FUSED, FUSED_BF16, FUSED_FP32, TORCH, Precision
+from carry_train.stacked import THRESHOLD, Stack, threshold_of
+from carry_train.trainer import MOMENTS, Trainer
 from tests.helpers import needs
 from tests.helpers.trainings import QUICK, needs_fused, weights
 

@@ -7,11 +7,10 @@ import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import filelock
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,45 +19,25 @@ from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
 from carry_core.groups import Group, Recipe
 from carry_core.model import parameter_shapes
-from carry_core.runs import History, check_seeds, run_path, save_run
-from carry_paper.schemas import plain_errors
-from carry_paper.training.precisions import named
-from carry_paper.training.trainer import MOMENTS, State, part
+from carry_core.runs import History, check_count, check_seeds, run_path, save_run
+from carry_train.precisions import named
+from carry_train.trainer import MOMENTS, State, part
 
 FORMAT = "1"
 # These entries of a record are about resuming: a finished run's record does not have them.
 RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")
 
 
-class CheckpointRecord(BaseModel):
-    """The record of a checkpoint: the progress of a run, and what it takes to resume it."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    group: str
-    recipe: str
-    run: Annotated[int, Field(ge=0)]
-    epoch: Annotated[int, Field(ge=0)]
-    batches: Annotated[int, Field(ge=0)] = 0
-    adam_step: Annotated[int, Field(ge=1)]
-    precision: str
-    seconds: Annotated[float, Field(ge=0)]
-    seeds: dict[str, Any] = {}
-
-    @field_validator("precision")
-    @classmethod
-    def _is_known(cls, precision: str) -> str:
-        try:
-            named(precision)
-        except BadInput as error:
-            raise ValueError(str(error)) from error
-        return precision
-
-    @field_validator("seeds")
-    @classmethod
-    def _are_seeds(cls, seeds: dict[str, Any]) -> dict[str, Any]:
-        check_seeds(seeds)
-        return seeds
+def check_record(record: dict[str, Any]) -> None:
+    """Raise `ValueError` unless this is the progress of a run, with what it takes to resume it."""
+    check_count("run", record["run"], 0)
+    check_count("epoch", record["epoch"], 0)
+    check_count("batches", record.get("batches", 0), 0)
+    check_count("adam_step", record["adam_step"], 1)
+    named(record["precision"])
+    if not (isinstance(record["seconds"], int | float) and record["seconds"] >= 0):
+        raise ValueError(f"record.seconds: {record['seconds']!r} is no time")
+    check_seeds(record.get("seeds", {}))
 
 
 @dataclass(frozen=True)
@@ -113,7 +92,7 @@ class Checkpoints:
         """
         path = self.path(run, epoch)
         remedy = f"delete run {run}'s files there to train it anew"
-        with open_tensors(path, remedy) as file, plain_errors():
+        with open_tensors(path, remedy) as file:
             metadata = file.metadata() or {}
             record = {"format": metadata["format"], **json.loads(metadata["record"])}
             expected = {
@@ -126,7 +105,7 @@ class Checkpoints:
                 raise BadInput(
                     f"Checkpoint {path} is not of {expected}: move it away to train this run."
                 )
-            CheckpointRecord.model_validate(record)
+            check_record(record)
             names = list(file.keys())
             tensors = {name: file.get_tensor(name) for name in names}
             self._check(tensors, record["epoch"])

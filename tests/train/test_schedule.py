@@ -18,10 +18,10 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import quantities
 from carry_paper.pages import playground, words
 from carry_paper.plots import curves as drawn
-from carry_paper.training import loop
-from carry_paper.training.checkpoints import Checkpoints, part
-from carry_paper.training.precisions import FUSED_FP32, TORCH_BF16, TORCH_FP32
-from carry_paper.training.trainer import Trainer
+from carry_train import loop
+from carry_train.checkpoints import Checkpoints, part
+from carry_train.precisions import FUSED_FP32, TORCH_BF16, TORCH_FP32
+from carry_train.trainer import Trainer
 from tests.findings import test_dynamics as planted
 from tests.helpers.trainings import QUICK, needs_fused, save_random
 

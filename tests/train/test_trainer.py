@@ -12,11 +12,11 @@ from carry_core.groups import Group, Recipe
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import bench
-from carry_paper.training import trainer as train_module
-from carry_paper.training.seeds import OWN
-from carry_paper.training.stacked import Stack
-from carry_paper.training.trainer import Trainer, initialise, split
+from carry_paper import bench
+from carry_train import trainer as train_module
+from carry_train.seeds import OWN
+from carry_train.stacked import Stack
+from carry_train.trainer import Trainer, initialise, split
 from tests.conftest import SHAPES
 from tests.helpers.tolerances import assert_close, tolerance
 from tests.helpers.trainings import QUICK, weights

@@ -18,14 +18,14 @@ from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
-from carry_paper.training import gpu, gpu_kernels, loop, trainer
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.gpu import GpuStep, Settings
-from carry_paper.training.gpu_trainer import GpuTrainer
-from carry_paper.training.loop import Conditions
-from carry_paper.training.precisions import TRITON_BF16, exactly
-from carry_paper.training.seeds import OWN
-from carry_paper.training.trainer import Trainer
+from carry_train import gpu, gpu_kernels, loop, trainer
+from carry_train.checkpoints import Checkpoints
+from carry_train.gpu import GpuStep, Settings
+from carry_train.gpu_trainer import GpuTrainer
+from carry_train.loop import Conditions
+from carry_train.precisions import TRITON_BF16, exactly
+from carry_train.seeds import OWN
+from carry_train.trainer import Trainer
 from tests.helpers.gpu_masks import HashedMasks
 from tests.helpers.trainings import weights
 

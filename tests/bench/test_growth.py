@@ -2,7 +2,7 @@
 
 import pytest
 
-from carry_paper.training import growth
+from carry_paper.bench import growth
 
 
 def test_the_powers_are_those_of_planted_costs():

@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.runs import run_path
-from carry_paper.training import loop
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.precisions import FUSED_FP32, TORCH_FP32
-from carry_paper.training.seeds import OWN, Seeds
-from carry_paper.training.trainer import Trainer, split
+from carry_train import loop
+from carry_train.checkpoints import Checkpoints
+from carry_train.precisions import FUSED_FP32, TORCH_FP32
+from carry_train.seeds import OWN, Seeds
+from carry_train.trainer import Trainer, split
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
 
 pytestmark = pytest.mark.machine

@@ -21,11 +21,11 @@ from carry_core.errors import BadInput
 from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
-from carry_paper.training import choice, fused, loop
-from carry_paper.training import trainer as train_module
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.fused import FusedStep
-from carry_paper.training.precisions import (
+from carry_train import choice, fused, loop
+from carry_train import trainer as train_module
+from carry_train.checkpoints import Checkpoints
+from carry_train.fused import FusedStep
+from carry_train.precisions import (
     ALL,
     FUSED_BF16,
     FUSED_FP32,
@@ -34,7 +34,7 @@ from carry_paper.training.precisions import (
     TORCH_FP32,
     TRITON_BF16,
 )
-from carry_paper.training.trainer import Trainer
+from carry_train.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.tolerances import assert_close
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, train_small, weights
@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
 
 
 def test_a_precision_without_its_package_is_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)  # as without Triton
+    monkeypatch.setitem(sys.modules, "carry_train.gpu_trainer", None)  # as without Triton
     with pytest.raises(BadInput, match="--precision triton-bf16 needs the package triton"):
         choice.trainer_class(TRITON_BF16)
     assert choice.trainer_class(TORCH_BF16) is Trainer
@@ -222,7 +222,7 @@ def test_auto_on_a_gpu_is_triton_or_what_the_gpu_multiplies_in(monkeypatch, emul
     by_torch = choice.Choice(TORCH_FP32 if emulated else TORCH_BF16)
     auto = REQUESTS["auto"]
     assert choice.choose(auto, groups.find("n1_s0.3_w0.2"), QUICK, "cuda") == by_torch
-    monkeypatch.setitem(sys.modules, "carry_paper.training.gpu_trainer", None)
+    monkeypatch.setitem(sys.modules, "carry_train.gpu_trainer", None)
     assert choice.choose(auto, groups.find("n2_s0.3_w0.0"), QUICK, "cuda") == by_torch
 
 

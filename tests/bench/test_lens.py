@@ -9,8 +9,8 @@ from carry_core.bridges import lens_name
 from carry_core.groups import MAIN
 from carry_core.runs import load
 from carry_core.sums import encode, long_sums
-from carry_paper.training import bench
-from carry_paper.training.lens import hooked_transformer
+from carry_paper import bench
+from carry_paper.bench.lens import hooked_transformer
 from tests.helpers.lens_patching import assert_helpers_agree
 
 DEPRECATED = "ignore:HookedTransformer is deprecated:DeprecationWarning"

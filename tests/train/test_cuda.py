@@ -7,9 +7,9 @@ import torch
 
 from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
-from carry_paper.training import trainer
-from carry_paper.training.precisions import TORCH_BF16, TORCH_FP32
-from carry_paper.training.trainer import Trainer
+from carry_train import trainer
+from carry_train.precisions import TORCH_BF16, TORCH_FP32
+from carry_train.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.trainings import weights
 

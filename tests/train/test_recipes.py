@@ -11,9 +11,9 @@ from carry_core.errors import BadInput
 from carry_core.groups import MAIN, RECIPES, Recipe
 from carry_paper.findings.evidence import Evidence
 from carry_paper.pages.page import Page
-from carry_paper.training import loop
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.trainer import Trainer
+from carry_train import loop
+from carry_train.checkpoints import Checkpoints
+from carry_train.trainer import Trainer
 from tests.helpers.trainings import Ticks, save_random
 
 MINUTE = RECIPES["minute"]

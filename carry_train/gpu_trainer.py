@@ -9,11 +9,11 @@ from torch import Tensor
 
 from carry_core.errors import BadInput
 from carry_core.groups import Group, Recipe
-from carry_paper.training import gpu
-from carry_paper.training.gpu import GpuStep, Sums
-from carry_paper.training.precisions import Precision, named
-from carry_paper.training.stacked import Stack, threshold_of
-from carry_paper.training.trainer import MOMENTS, TRITON_VERSION, State, Trainer
+from carry_train import gpu
+from carry_train.gpu import GpuStep, Sums
+from carry_train.precisions import Precision, named
+from carry_train.stacked import Stack, threshold_of
+from carry_train.trainer import MOMENTS, TRITON_VERSION, State, Trainer
 
 
 class GpuTrainer(Trainer):

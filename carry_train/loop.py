@@ -16,10 +16,10 @@ from carry_core.errors import BadInput
 from carry_core.fast.layers import keep_memory
 from carry_core.groups import Group, Recipe
 from carry_core.runs import run_path
-from carry_paper.training import fused
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import Choice, check_precision, choose, trainer_class
-from carry_paper.training.precisions import (
+from carry_train import fused
+from carry_train.checkpoints import Checkpoints
+from carry_train.choice import Choice, check_precision, choose, trainer_class
+from carry_train.precisions import (
     FUSED_BF16,
     FUSED_FP32,
     TORCH_FP32,
@@ -29,8 +29,8 @@ from carry_paper.training.precisions import (
     exactly,
     named,
 )
-from carry_paper.training.seeds import OWN, Seeds, recorded
-from carry_paper.training.trainer import TRITON_VERSION, State, Trainer
+from carry_train.seeds import OWN, Seeds, recorded
+from carry_train.trainer import TRITON_VERSION, State, Trainer
 
 # The steps that PyTorch does not take have versions.
 VERSIONS = {

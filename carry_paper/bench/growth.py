@@ -17,9 +17,9 @@ from carry_core import groups, measure, sums
 from carry_core.fast.layers import keep_memory
 from carry_core.groups import RECIPES
 from carry_core.model import Transformer
-from carry_paper.training.bench import Row, in_turns, table_1
-from carry_paper.training.precisions import TORCH_FP32
-from carry_paper.training.trainer import Trainer
+from carry_paper.bench import Row, in_turns, table_1
+from carry_train.precisions import TORCH_FP32
+from carry_train.trainer import Trainer
 
 N_SUMS = 1024
 MEASURING, TRAINING = "measuring", "a training step"

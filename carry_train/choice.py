@@ -13,8 +13,8 @@ from carry_core.errors import BadInput
 from carry_core.groups import RECIPES, Group, Recipe
 from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
-from carry_paper.training import fused
-from carry_paper.training.precisions import (
+from carry_train import fused
+from carry_train.precisions import (
     ALL,
     FUSED,
     TORCH,
@@ -25,7 +25,7 @@ from carry_paper.training.precisions import (
     Precision,
     Request,
 )
-from carry_paper.training.trainer import Trainer
+from carry_train.trainer import Trainer
 
 TIMED_SUMS = 256  # in a step that is timed
 TIMED_SECONDS, MOST_ROUNDS = 1.0, 10
@@ -58,7 +58,7 @@ def trainer_class(precision: Precision) -> type[Trainer]:
     if precision.implementation != TRITON:
         return Trainer
     try:
-        from carry_paper.training.gpu_trainer import GpuTrainer
+        from carry_train.gpu_trainer import GpuTrainer
     except ImportError as error:
         raise BadInput(
             f"--precision {precision} needs the package triton, which comes with PyTorch for CUDA: "
