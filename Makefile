@@ -181,7 +181,7 @@ quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
 # jaxtyping checks signatures while the tests run, which then take a third longer.
-CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_train,carry_paper,beartype.beartype
+CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_fast,carry_train,carry_paper,beartype.beartype
 PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
   $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
   $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))

@@ -8,7 +8,6 @@ position, from the left.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -18,10 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries
+from carry_core.engine import AnyIntervention, Passes, engine, plain
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.prefixes import Passes, is_own_kind, passes, zeroed_by_layer
-from carry_core.fast.readings import reader
-from carry_core.fast.swaps import digits_with_swapped_heads
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -29,8 +26,6 @@ from carry_core.interventions import (
     PARTS,
     Ablation,
     ActivationsOf,
-    Combined,
-    Intervention,
     MeanAblation,
     Patch,
     Source,
@@ -45,7 +40,6 @@ from carry_core.model import (
     ModelConfig,
     Read,
     Transformer,
-    activations_at,
     checked_config,
     plain_name,
 )
@@ -62,7 +56,6 @@ from carry_core.sums import (
     whole_numbers,
 )
 
-AnyIntervention = Intervention | Combined
 Interventions = AnyIntervention | Sequence[AnyIntervention] | Mapping[str, AnyIntervention]
 
 
@@ -115,10 +108,11 @@ def class_accuracies(
     # A subclass may take other values than the means, and is given the sums themselves.
     if mean_ablations and all(type(i) is MeanAblation for i in mean_ablations):
         names = {name for i in mean_ablations for name in i.targets(model.config)}
-        activations_of = reader(model, names, positions)
+        activations_of = engine().reader(model, names, positions)
         source = means(model, a, b, sorted(names), positions, activations_of)
 
-    logits_of = passes(model, interventions, positions, source=source)
+    sources = [source if isinstance(i, MeanAblation) else None for i in interventions]
+    logits_of = engine().passes(model, interventions, positions, sources=sources)
     predictions = _predict_in_batches(logits_of, model, a, b)
     return [score(predicted, a, b) for predicted in predictions]
 
@@ -259,7 +253,7 @@ def _predictor(
         raise BadInput(f"watch={watch!r}: expected a function of a name and a tensor, or None.")
     n_digits = _checked_digits(model, n_digits)
     positions = model.config.layout.answer[-n_digits:]
-    logits_of = passes(model, listed(interventions), positions, watch)
+    logits_of = engine().passes(model, listed(interventions), positions, watch)
 
     def predict_sums(a: Operand, b: Operand) -> list[Tensor]:
         a, b = some_sums((a, b), model.config.width)
@@ -473,11 +467,34 @@ def carries_moved_by_heads(model: Transformer) -> list[int]:
         numbers = correct_pairs(model, contrast, DECISION_PAIRS, generator).pairs
         if not numbers.shape[-1]:
             continue
-        digit = digits_with_swapped_heads(model, numbers, config.layout.answer[column]).cpu()
+        digit = _digits_with_swapped_heads(model, numbers, config.layout.answer[column])
         answers = digits(numbers.sum(1), config.width)[..., column]  # (side, pair)
         is_moved = digit == answers.flip(0).unsqueeze(1)  # (base, head, pair)
         moved = [count + int(n) for count, n in zip(moved, is_moved.sum((0, 2)), strict=True)]
     return moved
+
+
+@torch.no_grad()
+def _digits_with_swapped_heads(
+    model: Transformer, pairs: Pairs, position: int
+) -> Int[Tensor, "base head pair"]:
+    """Return the digit at an answer position when one last-layer head's output is swapped there.
+
+    Side `base` of each pair gets it from the other side.
+    """
+    last = model.config.layers - 1
+    name = f"blocks.{last}.attn.z"
+    patches = [
+        Patch(heads=frozenset({(last, head)}), positions=(position,))
+        for head in range(model.config.heads)
+    ]
+    a, b = pairs.transpose(0, 1).flatten(1)  # both sides, one after the other
+    z = activations(model, a, b, [name], read=[position])[name]
+    cache = {name: torch.cat(z.chunk(2)[::-1])}  # of the other side
+    logits_of = engine().passes(model, patches, [position], sources=[cache] * len(patches))
+    tokens = input_tokens(a, b, model.config.layout).to(model.device)
+    digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
+    return torch.stack(digit_by_head).unflatten(1, (2, -1)).transpose(0, 1).cpu()
 
 
 def costliest_head(model: Transformer) -> int:
@@ -495,7 +512,7 @@ def exact_match_without_heads(model: Transformer) -> list[float]:
 
 # ---- attention and activations
 
-FEW = 100  # sums for which a pass by hooks takes no longer than to prepare one without
+FEW = 100  # sums for which a plain pass takes no longer than to prepare a faster one
 
 
 def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "layer head query key"]:
@@ -564,19 +581,10 @@ def activations(
 
 
 def _reader(
-    model: Transformer,
-    names: Collection[str],
-    ablation: AnyIntervention,
-    read: Read,
-    n_sums: int,
+    model: Transformer, names: Collection[str], ablation: AnyIntervention, read: Read, n_sums: int
 ) -> ActivationsOf:
     """Return a function that gives the named activations of the ablated model."""
-    hook = ablation.hook(model, read=read)
-    # A subclass may do more than its fields say.
-    zeroed = zeroed_by_layer(ablation, model.config) if is_own_kind(ablation) else None
-    if zeroed is None or n_sums < FEW:
-        return partial(activations_at, model, names=names, read=read, hook=hook)
-    return reader(model, names, read, hook, zeroed)
+    return (plain() if n_sums < FEW else engine()).reader(model, names, read, ablation)
 
 
 # ---- activation patching

@@ -20,9 +20,9 @@ from numpy.random import SFC64, SeedSequence
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.fast import native, processor
 from carry_core.model import ModelConfig
 from carry_core.sums import VOCABULARY
+from carry_fast import native, processor
 from carry_train.stacked import Stack
 
 # The version of each format's rounding: raise it with any change that moves a bit of a run.

@@ -22,13 +22,13 @@ from torch import Tensor
 
 from carry_core import bridges, groups, interventions, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast import prefixes, processor
-from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, json_bytes
 from carry_core.groups import RECIPES, Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.runs import load
+from carry_fast import engine, processor
+from carry_fast.layers import keep_memory
 from carry_paper.bench import lens
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
@@ -236,8 +236,8 @@ UNCHECKED: tuple[tuple[Any, str, Any], ...] = (
     (measure, "checked_config", lambda model: model.config),
     (measure, "check_intervention", lambda value: None),
     (interventions, "checked_config", lambda model: model.config),
-    (prefixes, "is_precise", lambda model: True),
-    (prefixes, "is_own_kind", lambda intervention: True),
+    (engine, "is_precise", lambda model: True),
+    (engine, "is_own_kind", lambda intervention: True),
     (ModelConfig, "checked_read", lambda config, read, length=None: read),
     (Transformer, "_checked", lambda model, hook, read, length: hook),
     (Transformer, "_embedded", lambda model, tokens: model.embed(tokens)),
@@ -251,7 +251,7 @@ def unchecked(model: Transformer) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, accepts_anything in UNCHECKED:
             stack.enter_context(mock.patch.object(owner, name, accepts_anything))
-        stack.enter_context(mock.patch.object(prefixes, "is_plain", return_value=is_plain))
+        stack.enter_context(mock.patch.object(engine, "is_plain", return_value=is_plain))
         yield
 
 

@@ -12,8 +12,8 @@ import click
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, replacing, write_json
+from carry_fast.layers import keep_memory
 from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import interchange_maps, line_table, typology

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.fast.swaps import components
 from carry_core.files import damaged, data_dir
 from carry_core.model import Transformer
 from carry_core.pairs import VARIABLES
+from carry_fast.swaps import components
 from carry_paper.checksums import save_table
 from carry_paper.findings.interchange import CELL, PairCounts, completed, pair_counts, sweep
 from carry_paper.schemas import one_of, read_table

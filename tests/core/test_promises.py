@@ -21,9 +21,6 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast import plain, prefixes
-from carry_core.fast.last_layer import LastLayer
-from carry_core.fast.swaps import PatchedPasses, RowSwaps, swaps_between
 from carry_core.interventions import (
     INTACT,
     Ablation,
@@ -36,8 +33,11 @@ from carry_core.model import ModelConfig, Transformer, activations_at, cache_hoo
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.runs import load
 from carry_core.sums import Layout
+from carry_fast import engine, plain
+from carry_fast.swaps import PatchedPasses, RowSwaps, swaps_between
 from carry_paper import bench
 from carry_paper.findings import survey
+from carry_paper.findings.last_layer import LastLayer
 from tests.conftest import SHAPES, drawn, random_model, tokens_of
 from tests.helpers.tolerances import assert_close, tolerance
 
@@ -521,7 +521,7 @@ def test_what_is_measured_is_what_the_model_gives(change):
     ]
     expected = [model(tokens, intervention.hook(model))[:, read] for intervention in interventions]
     for logits, exact in zip(
-        prefixes.passes(model, interventions, read)(tokens), expected, strict=True
+        engine.passes(model, interventions, read)(tokens), expected, strict=True
     ):
         assert_close(logits, exact)
     for answer, exact in zip(measure.predict(model, a, b, interventions), expected, strict=True):
@@ -557,7 +557,7 @@ def test_a_subclass_of_an_intervention_does_what_its_hook_does(small):
     (a, b), read = drawn(SMALL, count=50), LAYOUT.answer
     interventions = [INTACT, scaled(0.0), scaled(9.0), Quieter(), Combined((INTACT, Quieter()))]
     tokens = sums.encode(a, b, LAYOUT)
-    logits = prefixes.passes(small, interventions, read)(tokens)
+    logits = engine.passes(small, interventions, read)(tokens)
     for actual, intervention in zip(logits, interventions, strict=True):
         expected = small(tokens, intervention.hook(small, read=read), read)
         assert torch.equal(actual, expected)
@@ -594,7 +594,7 @@ def test_autocast_takes_the_plain_pass(small):
     precise = small(tokens)[:, read]
     with torch.autocast("cpu", torch.bfloat16):
         assert not plain.is_precise(small)
-        logits = prefixes.passes(small, interventions, read)(tokens)
+        logits = engine.passes(small, interventions, read)(tokens)
         for actual, intervention in zip(logits, interventions, strict=True):
             assert torch.equal(actual, small(tokens, intervention.hook(small, read=read), read))
         with pytest.raises(BadInput, match="in float32 or float64"):
@@ -624,7 +624,7 @@ def test_a_model_in_half_precision_gives_its_own_logits(small, dtype):
     tokens = tokens_of(SMALL)
     interventions = [INTACT, Ablation(mlps={1}), Ablation(skips={1})]
     for logits, intervention in zip(
-        prefixes.passes(model, interventions, read)(tokens), interventions, strict=True
+        engine.passes(model, interventions, read)(tokens), interventions, strict=True
     ):
         assert torch.equal(logits, model(tokens, intervention.hook(model, read=read), read))
 

@@ -122,13 +122,13 @@ def triton() -> str:
 
 
 def one_dnn() -> str:
-    from carry_core.fast.layers import ONE_DNN
+    from carry_fast.layers import ONE_DNN
 
     return "" if ONE_DNN else "this PyTorch has none"
 
 
 def forward_pass() -> str:
-    from carry_core.fast import compiled, native
+    from carry_fast import compiled, native
 
     try:
         native.library(native.FOLDER / "forward.cpp", compiled.FLAGS, compiled.INSTRUCTIONS)

@@ -122,9 +122,9 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 
-import carry_core, carry_paper, carry_train
+import carry_core, carry_fast, carry_paper, carry_train
 
-for package in (carry_core, carry_train, carry_paper):
+for package in (carry_core, carry_fast, carry_train, carry_paper):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         missing = None
         if module.name != "carry_paper.__main__":  # it runs the command

@@ -13,9 +13,9 @@ from numpy.random import SFC64, SeedSequence
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
+from carry_fast import native
 from carry_train import fused
 from carry_train.fused import FusedMasks, FusedStep
 from carry_train.precisions import FUSED, FUSED_BF16, FUSED_FP32, TORCH, Precision

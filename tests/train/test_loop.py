@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.fast import native
 from carry_core.groups import Group
 from carry_core.model import ModelConfig
+from carry_fast import native
 from carry_train import choice, fused, loop
 from carry_train import trainer as train_module
 from carry_train.checkpoints import Checkpoints

@@ -5,10 +5,10 @@ import torch
 
 from carry_core import carries, measure
 from carry_core.errors import BadInput
-from carry_core.fast import last_layer
-from carry_core.fast.last_layer import LastLayer
 from carry_core.interventions import INTACT, Ablation
 from carry_core.sums import all_sums
+from carry_paper.findings import last_layer
+from carry_paper.findings.last_layer import LastLayer
 from tests.conftest import random_model
 from tests.core.test_promises import CHANGES, SMALL
 from tests.helpers.tolerances import assert_close

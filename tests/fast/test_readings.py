@@ -5,13 +5,14 @@ import torch
 from torch import nn
 
 from carry_core import measure
-from carry_core.fast import compiled
-from carry_core.fast.blocks import Zeroed
-from carry_core.fast.compiled import CompiledBlock
-from carry_core.fast.prefixes import zeroed_by_layer
-from carry_core.fast.readings import PlainReader, reader
 from carry_core.interventions import Ablation, Patch
 from carry_core.model import ModelConfig, Transformer, activations_at
+from carry_fast import compiled
+from carry_fast.blocks import Zeroed
+from carry_fast.compiled import CompiledBlock
+from carry_fast.engine import reader
+from carry_fast.prefixes import zeroed_by_layer
+from carry_fast.readings import PlainReader
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
 from tests.core.test_promises import CHANGES, SMALL
 from tests.helpers.tolerances import assert_close

@@ -2,7 +2,7 @@
 
 import pytest
 
-from carry_core.fast.processor import Processor, parse
+from carry_fast.processor import Processor, parse
 
 X86 = """processor	: 0
 model name	: Some Processor @ 2.00GHz

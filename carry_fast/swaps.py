@@ -14,12 +14,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.plain import is_plain, is_precise
-from carry_core.fast.readings import reader
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, TensorHook, Transformer, no_hook, rotate
 from carry_core.pairs import Pairs
 from carry_core.sums import encode
+from carry_fast.plain import is_plain, is_precise
 
 PARTS_OF_A_LAYER = (
     *("resid_pre", "attn.z", "attn_out", "attn.skip", "resid_mid"),
@@ -318,50 +317,6 @@ class RowSwaps:
     def _digits(self, resid: Float[Tensor, "*batch d_model"]) -> Int[Tensor, "*batch"]:
         """Return the digits that the model reads off the stream after its last layer."""
         return torch.argmax(self.model.unembed(self.model.norm(resid)), -1)
-
-
-@torch.no_grad()
-def digits_with_swapped_heads(
-    model: Transformer, pairs: Pairs, position: int
-) -> Int[Tensor, "base head sums"]:
-    """Return the digit at an answer position when one last-layer head's output is swapped there.
-
-    There is a row for each head, whose output side `base` gets from the other side.
-    """
-    last = model.config.layers - 1
-    z_name, skip_name = f"blocks.{last}.attn.z", f"blocks.{last}.attn.skip"
-    is_faster = is_plain(model) and is_precise(model)
-    if not is_faster:
-        return _digits_with_patched_heads(model, pairs, z_name, position)
-    read = reader(model, [z_name, skip_name], [position])
-    sides = [read(encode(a, b, model.config.layout).to(model.device)) for a, b in pairs]
-    z = torch.cat([side[z_name] for side in sides])  # (2 sums, 1, head, d_head)
-    skip = torch.cat([side[skip_name] for side in sides])  # (2 sums, 1, d_model)
-    from_other_side = torch.cat([side[z_name] for side in reversed(sides)])
-
-    block = model.blocks[last]
-    digits = []
-    for head in range(model.config.heads):
-        swapped = z.clone()
-        swapped[:, :, head] = from_other_side[:, :, head]
-        resid = block.mlp(block.mix(skip, swapped, no_hook), no_hook)
-        logits: Tensor = model.unembed(model.norm(resid))
-        digits.append(logits[:, 0].argmax(-1).unflatten(0, (2, -1)))
-    return torch.stack(digits, dim=1)
-
-
-def _digits_with_patched_heads(
-    model: Transformer, pairs: Pairs, z_name: str, position: int
-) -> Int[Tensor, "base head sums"]:
-    """Return `digits_with_swapped_heads` of any model."""
-    swaps, column = PatchedPasses(model, pairs), model.config.layout.answer.index(position)
-    sides = []
-    for base in (0, 1):
-        answers = [
-            swaps.swapped(f"{z_name}:{head}", position, base) for head in range(model.config.heads)
-        ]
-        sides.append(torch.stack(answers)[..., column])
-    return torch.stack(sides)
 
 
 def _row(x: Float[Tensor, "sums pos *rest"], position: int) -> Float[Tensor, "sums 1 *rest"]:

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.fast.compiled import CompiledBlock, CompiledUnembedding, bits, is_compiled
-from carry_core.fast.layers import product
-from carry_core.fast.plain import is_plain, is_precise
 from carry_core.model import Transformer
+from carry_fast.compiled import CompiledBlock, CompiledUnembedding, bits, is_compiled
+from carry_fast.layers import product
+from carry_fast.plain import is_plain, is_precise
 
 # Some of the sums, as indices in ascending order; a sum may occur more than once.
 Indices = Int[Tensor, " _"]

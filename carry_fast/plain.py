@@ -1,7 +1,7 @@
 """Checks that a model is plain, so that its weights alone determine what it computes.
 
-Everything in `fast/` reads weights instead of calling the model. That gives the model's own
-numbers only for a plain and precise `Transformer`. For any other model, `fast/` calls the model,
+Everything in `carry_fast` reads weights instead of calling the model. That gives the model's own
+numbers only for a plain and precise `Transformer`. For any other model, it calls the model,
 or refuses.
 """
 

@@ -3,18 +3,17 @@
 import pytest
 import torch
 
-from carry_core import sums
+from carry_core import measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast.swaps import (
-    PatchedPasses,
-    RowSwaps,
-    components,
-    digits_with_swapped_heads,
-    swaps_between,
-)
 from carry_core.interventions import Patch
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
+from carry_fast.swaps import (
+    PatchedPasses,
+    RowSwaps,
+    components,
+    swaps_between,
+)
 from tests.conftest import random_model
 from tests.core.test_promises import CHANGES, SMALL
 
@@ -104,16 +103,18 @@ def test_swaps_in_a_changed_model_are_those_of_the_changed_model(change):
         assert not torch.equal(swaps.answers[0], before.answers[0])
 
 
+@pytest.mark.parametrize("engine", ["fast", "plain"])
 @pytest.mark.parametrize("change", [None, "hook on a projection", "subclass"])
-def test_digits_with_swapped_heads_are_those_of_patches(change):
-    """From what is read at one position if the model is plain, and else from whole passes."""
+def test_digits_with_swapped_heads_are_those_of_patches(change, engine, monkeypatch):
+    """From shared passes if the model is plain, and else from whole ones."""
+    monkeypatch.setenv("CARRY_ENGINE", engine)
     model = random_model(SMALL, 3, noise=0.5)
     if change is not None:
         CHANGES[change](model)
     n_changed = 0
     for column in range(SMALL.width - 1):
         pairs, position = pairs_for(SMALL, "carry_in", column, 60), SMALL.layout.answer[column]
-        digits = digits_with_swapped_heads(model, pairs, position)
+        digits = measure._digits_with_swapped_heads(model, pairs, position)
         assert digits.shape == (2, SMALL.heads, 60)
         intact = PatchedPasses(model, pairs).answers
         for base in (0, 1):

@@ -7,26 +7,22 @@ in the model, so this is nearly all of the pass.
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.fast.blocks import Zeroed
-from carry_core.fast.compiled import parts_of
-from carry_core.fast.plain import is_plain, is_precise
-from carry_core.interventions import ActivationsOf
 from carry_core.model import (
     POINTS,
     PassEnd,
     Read,
     TensorHook,
     Transformer,
-    activations_at,
     no_hook,
 )
+from carry_fast.blocks import Zeroed
+from carry_fast.compiled import parts_of
 
 IN_ATTENTION = {"attn.q", "attn.k", "attn.v", "attn.scores", "attn.pattern"}
 AFTER_ATTENTION = {"attn.z", "attn_out", "attn.skip"}
@@ -36,32 +32,11 @@ IN_TABLES = {"attn.pattern"} | set(POINTS[POINTS.index("resid_mid") :])  # witho
 NOTHING = Zeroed()  # nothing is ablated
 
 
-def reader(
-    model: Transformer,
-    names: Collection[str],
-    read: Read = None,
-    hook: TensorHook = no_hook,
-    zeroed: Sequence[Zeroed] = (),
-) -> ActivationsOf:
-    """Return a function that gives the named activations of a batch of tokens.
-
-    It gives those of `model.activations_at`, up to rounding if the model is plain. The weights of a
-    plain model must not change while the function is used. Some of the tensors share memory.
-
-    Args:
-        model: The model.
-        names: Hook points, in our spelling.
-        read: The positions that the last layer computes; all if None.
-        hook: A hook that zeroes some parts, and changes nothing else.
-        zeroed: These parts, layer by layer; empty if there are none.
-    """
-    if names and is_plain(model) and is_precise(model):
-        return PlainReader(model, names, read, hook, zeroed)
-    return partial(activations_at, model, names=names, read=read, hook=hook)
-
-
 class PlainReader:
-    """Activations of a plain model; arguments as `reader`."""
+    """Activations of a plain model, those of `model.activations_at` up to rounding.
+
+    The weights must not change while it is used. Some of the tensors share memory.
+    """
 
     def __init__(
         self,
@@ -71,6 +46,15 @@ class PlainReader:
         hook: TensorHook = no_hook,
         zeroed: Sequence[Zeroed] = (),
     ) -> None:
+        """Prepare to read.
+
+        Args:
+            model: The model.
+            names: Hook points, in our spelling.
+            read: The positions that the last layer computes; all if None.
+            hook: A hook that zeroes some parts, and changes nothing else.
+            zeroed: These parts, layer by layer; empty if there are none.
+        """
         order = model.config.hook_names
         self.model, self.names, self.hook = model, names, hook
         self.zeroed = zeroed or [NOTHING] * model.config.layers

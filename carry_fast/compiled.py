@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
-from carry_core.fast import native
-from carry_core.fast.blocks import PlainBlock, Zeroed
-from carry_core.fast.first_layer import FirstLayer
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
+from carry_fast import native
+from carry_fast.blocks import BlockPass, PlainBlock, Zeroed
+from carry_fast.first_layer import FirstLayer
 
 FLAGS = ["-march=x86-64-v3"]
 INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
@@ -224,7 +224,7 @@ class CompiledFirstLayer(FirstLayer):
 
 
 class CompiledBlock:
-    """A block of a plain model at some query positions, with the methods of `PlainBlock`."""
+    """A `BlockPass` of a plain model in C++."""
 
     def __init__(self, block: Block, query: Sequence[int]) -> None:
         config = block.config
@@ -364,13 +364,13 @@ class Parts(NamedTuple):
     """
 
     first: FirstLayer
-    blocks: list[PlainBlock | CompiledBlock]
+    blocks: list[BlockPass]
     unembed: CompiledUnembedding | None
 
 
 def parts_of(model: Transformer, read: Read) -> Parts:
     """Return a plain model's parts, in C++ if that is possible here."""
-    blocks: list[PlainBlock | CompiledBlock] = []
+    blocks: list[BlockPass] = []
     is_in_cpp = is_compiled(model)
     for l, block in enumerate(model.blocks):
         every_position = range(model.config.layout.length)

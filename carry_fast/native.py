@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from carry_core.errors import BadInput
-from carry_core.fast import processor
-from carry_core.fast.processor import Processor
 from carry_core.files import replacing
+from carry_fast import processor
+from carry_fast.processor import Processor
 
 FOLDER = Path(__file__).with_name("native")  # headers for all of it, and `forward.cpp`
 FLAGS = ["-std=c++17", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread"]

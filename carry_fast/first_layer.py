@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.fast.blocks import Zeroed
 from carry_core.model import Positions, Transformer
+from carry_fast.blocks import Zeroed
 
 
 class FirstLayer:
