@@ -494,7 +494,8 @@ def _digits_with_swapped_heads(
     logits_of = engine().passes(model, patches, [position], sources=[cache] * len(patches))
     tokens = input_tokens(a, b, model.config.layout).to(model.device)
     digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
-    return torch.stack(digit_by_head).unflatten(1, (2, -1)).transpose(0, 1).cpu()
+    digits_of_sides: Tensor = torch.stack(digit_by_head).unflatten(1, (2, -1))
+    return digits_of_sides.transpose(0, 1).cpu()
 
 
 def costliest_head(model: Transformer) -> int:

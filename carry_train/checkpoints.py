@@ -14,12 +14,12 @@ import numpy as np
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core.curves import check_curves
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
-from carry_core.groups import Group, Recipe
 from carry_core.model import parameter_shapes
 from carry_core.runs import History, check_count, check_seeds, run_path, save_run
+from carry_train.curves import check_curves
+from carry_train.groups import Group, Recipe
 from carry_train.precisions import named
 from carry_train.trainer import MOMENTS, State, part
 
@@ -125,7 +125,7 @@ class Checkpoints:
     def publish(self, run: int, out: Path) -> Path:
         """Write a run's pair of files from its checkpoint and its snapshots; return their path.
 
-        Rounding to float16 moves no number of the ledger by 0.001 (`tests/core/test_runs.py`).
+        Rounding to float16 moves no number of the ledger by 0.001 (`tests/test_catalogue.py`).
 
         Raises:
             BadInput: A checkpoint is missing or damaged, or the files cannot be written.

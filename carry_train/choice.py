@@ -8,12 +8,11 @@ from functools import cache
 
 import torch
 
-from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.groups import RECIPES, Group, Recipe
 from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
-from carry_train import fused
+from carry_train import fused, groups
+from carry_train.groups import RECIPES, Group, Recipe
 from carry_train.precisions import (
     ALL,
     FUSED,

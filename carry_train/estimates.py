@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
 from carry_core.sums import n_sums
 from carry_fast.layers import keep_memory
+from carry_train import groups
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
+from carry_train.groups import Group, Recipe
 from carry_train.loop import Progress
 from carry_train.precisions import Precision
 

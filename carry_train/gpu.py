@@ -18,10 +18,10 @@ from numpy.random import SeedSequence
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
 from carry_core.sums import VOCABULARY
 from carry_train import gpu_kernels as kernels
 from carry_train.fused import FlatParameters
+from carry_train.groups import Group, Recipe
 from carry_train.stacked import Stack
 from carry_train.trainer import BETAS, EPSILON
 

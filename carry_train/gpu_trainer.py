@@ -8,9 +8,9 @@ from numpy.random import SeedSequence
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
 from carry_train import gpu
 from carry_train.gpu import GpuStep, Sums
+from carry_train.groups import Group, Recipe
 from carry_train.precisions import Precision, named
 from carry_train.stacked import Stack, threshold_of
 from carry_train.trainer import MOMENTS, TRITON_VERSION, State, Trainer

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
 from carry_core.runs import run_path
 from carry_fast.layers import keep_memory
-from carry_train import fused
+from carry_train import fused, groups
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice, check_precision, choose, trainer_class
+from carry_train.groups import Group, Recipe
 from carry_train.precisions import (
     FUSED_BF16,
     FUSED_FP32,

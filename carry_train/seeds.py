@@ -9,7 +9,7 @@ import torch
 from numpy.random import SeedSequence
 
 from carry_core.errors import BadInput
-from carry_core.groups import Group
+from carry_train.groups import Group
 
 # Each of these children of a number's `SeedSequence` seeds one stream.
 SPLIT, WEIGHTS, DROPOUT, ORDER = range(4)

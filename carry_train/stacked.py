@@ -21,10 +21,10 @@ from jaxtyping import Float, Int
 from numpy.random import SFC64, Generator, SeedSequence
 from torch import Tensor
 
-from carry_core.groups import DROPOUT
 from carry_core.model import ModelConfig, rotary, rotate
 from carry_core.sums import EQUALS, PLUS, digit_tokens
 from carry_fast import layers
+from carry_train.groups import DROPOUT
 
 Parameters = Mapping[str, Tensor]
 Draw = Callable[[tuple[int, ...], torch.dtype], Tensor]  # draws a dropout mask of that shape

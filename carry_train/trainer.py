@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from carry_core import carries, sums
 from carry_core.files import ROOT
-from carry_core.groups import N_LONG, Group, Recipe
 from carry_core.model import ModelConfig, parameter_shapes
 from carry_train import fused
 from carry_train.fused import FusedStep
+from carry_train.groups import N_LONG, Group, Recipe
 from carry_train.precisions import FUSED, TORCH_BF16, TORCH_FP32, TORCH_TF32, Precision, named
 from carry_train.seeds import OWN, Seeds
 from carry_train.stacked import Masks, Stack, threshold_of

@@ -16,12 +16,12 @@ import pandas as pd
 import papermill
 from papermill.exceptions import PapermillExecutionError
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, results
 from carry_paper.pages.standalone import fill
-from carry_train import choice, loop, seeds
+from carry_train import choice, groups, loop, seeds
 from carry_train.precisions import AUTO, REQUESTS, Request
 
 ALL_EPOCHS = "all"  # in the name of a stamp: the run is trained to the end of its recipe

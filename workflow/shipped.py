@@ -5,8 +5,9 @@ from pathlib import Path
 
 import marked
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.files import ROOT, data_dir
+from carry_train import groups
 from carry_train.precisions import TRITON, named
 
 PAGE = ROOT / "book" / "training.md"

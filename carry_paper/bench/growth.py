@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from carry_core import groups, measure, sums
-from carry_core.groups import RECIPES
+from carry_core import measure, sums
 from carry_core.model import Transformer
 from carry_fast.layers import keep_memory
 from carry_paper.bench import Row, in_turns, table_1
+from carry_train import groups
+from carry_train.groups import RECIPES
 from carry_train.precisions import TORCH_FP32
 from carry_train.trainer import Trainer
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import click
 
-from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing, write_json
 from carry_fast.layers import keep_memory
+from carry_paper import catalogue
 from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.ledger import compute, export, moved, recipes, results, seeds
 from carry_paper.ledger.report import show
-from carry_train import loop
+from carry_train import groups, loop
 
 
 @click.command("claims")
@@ -127,7 +127,7 @@ def interchange_command(
     counts = pairs_by_group(source, names, pairs)
     if save:
         for name, n_pairs in counts.items():
-            interchange_maps.check_replaces(source, name, n_pairs, runs.find(name, source))
+            interchange_maps.check_replaces(source, name, n_pairs, catalogue.find(name, source))
     rows = []
     for name, n_pairs in counts.items():
         maps = interchange_maps.measure_group(source, name, partial(click.echo, err=True), n_pairs)
@@ -151,7 +151,7 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
     """
     group_names = [groups.find(name).name for name in names]
     if not group_names:
-        group_names = [name for name in groups.GROUPS if runs.find(name, source)]
+        group_names = [name for name in groups.GROUPS if catalogue.find(name, source)]
     counts = {}
     for name in group_names or [groups.MAIN]:
         counts[name] = pairs or interchange_maps.default_pairs(name)
@@ -182,7 +182,7 @@ def seeds_command(
     other runs stay.
     """
     recipe_of_source = recipe if source == "ours" else None
-    available = runs.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
+    available = catalogue.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
     run_numbers = sorted(available)
     if numbers is not None:
         run_numbers = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
@@ -254,12 +254,12 @@ def lines_by_group(
     chosen = [line_table.check_group(groups.find(name)) for name in names]
     if not names:
         deep = [group for group in groups.GROUPS.values() if group.config.layers > 1]
-        chosen = [group for group in deep if runs.find(group.name, source, recipe=recipe)]
+        chosen = [group for group in deep if catalogue.find(group.name, source, recipe=recipe)]
     selections = {}
     for group in chosen or [groups.find(groups.MAIN)]:
         run_numbers = loop.parse_run_numbers(numbers, group) if numbers is not None else None
-        if not runs.find(group.name, source, recipe=recipe, runs=run_numbers):
-            raise runs.missing("weights", group.name, source, recipe, run_numbers or ())
+        if not catalogue.find(group.name, source, recipe=recipe, runs=run_numbers):
+            raise catalogue.missing("weights", group.name, source, recipe, run_numbers or ())
         selections[group.name] = line_table.Selection(recipe, run_numbers)
     return selections
 

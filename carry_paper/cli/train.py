@@ -9,11 +9,10 @@ import pandas as pd
 import torch
 from click.core import ParameterSource
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, write_json
 from carry_core.runs import run_path
-from carry_paper import bench
+from carry_paper import bench, catalogue
 from carry_paper.bench import growth
 from carry_paper.cli.options import (
     DEVICE,
@@ -27,7 +26,7 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_train import estimates, fused, loop, precisions
+from carry_train import estimates, fused, groups, loop, precisions
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice, multiplies_bf16
 from carry_train.loop import Conditions, Progress
@@ -143,6 +142,7 @@ def train(
         if not missing:
             continue
         in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
+        catalogue.write_leading(out, checkpoints.group.name)
         if not in_time:
             click.echo("Time is up; the same command goes on from here.")
             return

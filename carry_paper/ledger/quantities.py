@@ -13,7 +13,6 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
@@ -22,6 +21,7 @@ from carry_paper.findings.base import Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import DRAWN, SAMPLE, Dissected, Need, Survey, random_sums
 from carry_paper.ledger.entries import Among, Entry, Measurement, Statistic, number
+from carry_train.groups import GROUPS
 
 MAIN_RUN = 2  # the released run of the main group that Sec. 5 and Fig. 3, 4 and 14 show
 S01_RUN = 4  # the released run at s = 0.1 whose dissection App. C.4 gives

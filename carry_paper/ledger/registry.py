@@ -10,7 +10,6 @@ from statistics import median
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT
 from carry_paper.findings import (
     adder,
@@ -68,6 +67,7 @@ from carry_paper.ledger.quantities import (
     THREE_DIGITS,
     dissection,
 )
+from carry_train.groups import GROUPS
 
 # The last layer's heads have the same names in each of these groups: 1:0 and 1:1.
 LAST_HEADS = measure.last_heads(GROUPS[MAIN].config)

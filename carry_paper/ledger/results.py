@@ -12,15 +12,16 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, json_bytes, sha256
-from carry_paper import author
+from carry_paper import author, catalogue
 from carry_paper.checksums import save_listed
 from carry_paper.ledger.claims import Claim, Why, check_numbers, claims
 from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, VERDICTS
 from carry_paper.schemas import one_of, read_json
+from carry_train import groups
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -302,7 +303,7 @@ def _files() -> list[Path]:
     """Return our files behind the rows: those of the first six runs of each group."""
     files = []
     for group in groups.GROUPS:
-        for weights_file in runs.find(group).values():
+        for weights_file in catalogue.find(group).values():
             for file in (weights_file, weights_file.with_suffix(".npz")):
                 if file.exists():
                     files.append(file)
@@ -360,7 +361,7 @@ def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = No
     Args:
         source: `ours` or `author`.
         group: The group's name.
-        paths: The files with the weights; those that `runs.load` loads if None.
+        paths: The files with the weights; those that `catalogue.load` loads if None.
     """
     path = path_of(source)
     if not os.path.lexists(path):
@@ -372,7 +373,7 @@ def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = No
     for name, digest in stored.items():
         if Path(name).parts[1:2] == (group,) and name.endswith(runs.SUFFIX):
             behind_rows.add(digest)
-    present = {sha256(path) for path in paths or runs.find(group).values()}
+    present = {sha256(path) for path in paths or catalogue.find(group).values()}
     return bool(present) and present != behind_rows
 
 

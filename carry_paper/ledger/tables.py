@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from carry_core.groups import GROUPS, MAIN
 from carry_core.measure import ClassAccuracies
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import Dissected, Need, Survey
 from carry_paper.ledger import quantities
 from carry_paper.ledger.claims import CLASSES, KINDS
 from carry_paper.ledger.entries import NO_NEED, Entry, number
+from carry_train.groups import GROUPS, MAIN
 
 
 class Cell(NamedTuple):

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from carry_core.bridges import lens_name
-from carry_core.groups import MAIN
-from carry_core.runs import load
 from carry_core.sums import encode, long_sums
 from carry_paper import bench
 from carry_paper.bench.lens import hooked_transformer
+from carry_paper.catalogue import load
+from carry_train.groups import MAIN
 from tests.helpers.lens_patching import assert_helpers_agree
 
 DEPRECATED = "ignore:HookedTransformer is deprecated:DeprecationWarning"

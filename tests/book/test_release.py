@@ -13,9 +13,9 @@ import versions
 import yaml
 from packaging.requirements import Requirement
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_train import groups
 
 CHANGELOG = """# Changelog
 

@@ -31,11 +31,11 @@ from carry_core.interventions import (
 )
 from carry_core.model import ModelConfig, Transformer, activations_at, cache_hook, no_hook
 from carry_core.pairs import Contrast, sample_pairs
-from carry_core.runs import load
 from carry_core.sums import Layout
 from carry_fast import engine, plain
 from carry_fast.swaps import PatchedPasses, RowSwaps, swaps_between
 from carry_paper import bench
+from carry_paper.catalogue import load
 from carry_paper.findings import survey
 from carry_paper.findings.last_layer import LastLayer
 from tests.conftest import SHAPES, drawn, random_model, tokens_of
@@ -805,7 +805,7 @@ import torch
 from carry_core import ModelConfig, Patch, Transformer, encode, measure, runs
 from tests.helpers.tolerances import assert_close
 
-_, model = next(runs.load("n2_s0.3_w0.2", "ours").models())
+_, model = next(catalogue.load("n2_s0.3_w0.2", "ours").models())
 measure.class_accuracies(model, [15], [71])
 assert "torch._dynamo" not in sys.modules, "a measurement imports the compiler, in a second"
 

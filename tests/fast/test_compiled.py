@@ -8,11 +8,11 @@ import torch
 from carry_core import measure
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
-from carry_core.runs import load
 from carry_fast import compiled, prefixes
 from carry_fast.blocks import PlainBlock, Zeroed
 from carry_fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
 from carry_fast.first_layer import FirstLayer
+from carry_paper.catalogue import load
 from carry_paper.findings import last_layer
 from tests.conftest import drawn, random_model, tokens_of, zero_ablations
 from tests.helpers.tolerances import assert_close

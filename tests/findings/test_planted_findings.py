@@ -10,7 +10,6 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS, MAIN
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
@@ -20,6 +19,7 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Dissected, Survey
 from carry_paper.ledger import registry
 from carry_paper.ledger.entries import Measurement
+from carry_train.groups import GROUPS, MAIN
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine

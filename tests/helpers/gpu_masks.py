@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.random import SeedSequence
 
-from carry_core.groups import Group
+from carry_train.groups import Group
 from carry_train.stacked import threshold_of
 
 LOW = 2**32 - 1

@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from carry_core import groups, measure, runs
-from carry_core.groups import MAIN, Group
+from carry_core import measure
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig
 from carry_core.sums import all_sums
+from carry_paper import catalogue
 from carry_paper.findings import survey
 from carry_paper.findings.base import N1
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
 from carry_paper.ledger import compute, quantities, registry
 from carry_paper.ledger.entries import MEAN, Entry, Measurement, Statistic, number
+from carry_train import groups
+from carry_train.groups import MAIN, Group
 from tests.helpers.trainings import save_random
 
 
@@ -43,7 +45,7 @@ def test_a_reading_is_the_mean_over_runs_and_names_each(published):
     a, b = all_sums(2)
     expected = {
         run: measure.class_accuracies(model, a, b)[0].exact_match
-        for run, model in runs.load("small").models()
+        for run, model in catalogue.load("small").models()
     }
     assert measurement.runs == pytest.approx(expected)
     assert measurement.value == pytest.approx(sum(expected.values()) / 3)

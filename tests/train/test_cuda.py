@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
 from carry_train import trainer
+from carry_train.groups import Group, Recipe
 from carry_train.precisions import TORCH_BF16, TORCH_FP32
 from carry_train.trainer import Trainer
 from tests.conftest import SHAPES

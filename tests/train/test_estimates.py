@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from carry_core import groups
-from carry_core.groups import MAIN
 from carry_core.model import ModelConfig, Transformer
-from carry_train import estimates, loop
+from carry_train import estimates, groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice
+from carry_train.groups import MAIN
 from carry_train.loop import NOT_BEGUN, Progress
 from carry_train.precisions import TORCH_FP32
 from carry_train.trainer import Trainer

@@ -11,13 +11,13 @@ import pytest
 import torch
 from numpy.random import SFC64, SeedSequence
 
-from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_fast import native
-from carry_train import fused
+from carry_paper import catalogue
+from carry_train import fused, groups
 from carry_train.fused import FusedMasks, FusedStep
+from carry_train.groups import Group
 from carry_train.precisions import FUSED, FUSED_BF16, FUSED_FP32, TORCH, Precision
 from carry_train.stacked import THRESHOLD, Stack, threshold_of
 from carry_train.trainer import MOMENTS, Trainer
@@ -236,7 +236,7 @@ def test_late_in_training_gradients_are_as_near_to_float64_as_pytorchs(build):
 
     In bf16 they are nearer than PyTorch's.
     """
-    loaded = runs.load(groups.MAIN, recipe="quick", runs=[0])
+    loaded = catalogue.load(groups.MAIN, recipe="quick", runs=[0])
     group = Group("x", ModelConfig(), fraction=0.002, batch=64)
     format = format_of(build)
     ours, pytorchs = (

@@ -14,14 +14,13 @@ from tests.helpers import needs
 
 needs.require("Triton")
 
-from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig
-from carry_train import gpu, gpu_kernels, loop, trainer
+from carry_train import gpu, gpu_kernels, groups, loop, trainer
 from carry_train.checkpoints import Checkpoints
 from carry_train.gpu import GpuStep, Settings
 from carry_train.gpu_trainer import GpuTrainer
+from carry_train.groups import Group, Recipe
 from carry_train.loop import Conditions
 from carry_train.precisions import TRITON_BF16, exactly
 from carry_train.seeds import OWN

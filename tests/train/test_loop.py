@@ -16,15 +16,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.groups import Group
 from carry_core.model import ModelConfig
 from carry_fast import native
-from carry_train import choice, fused, loop
+from carry_paper import catalogue
+from carry_train import choice, fused, groups, loop
 from carry_train import trainer as train_module
 from carry_train.checkpoints import Checkpoints
 from carry_train.fused import FusedStep
+from carry_train.groups import Group
 from carry_train.precisions import (
     ALL,
     FUSED_BF16,
@@ -319,7 +319,7 @@ def test_finetuning_continues_weights_and_moments(small_group, data, monkeypatch
     for name, p in weights(tuned).items():
         assert torch.equal(p, early[0][f"parameters/{name}"])
     assert loop.train_group(checkpoints, [0], data / "runs")
-    assert runs.load("child").record["epochs"] == 3
+    assert catalogue.load("child").record["epochs"] == 3
 
 
 def test_a_checkpoint_that_nothing_can_go_on_from_is_refused(small_group, data):
@@ -439,7 +439,7 @@ def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monk
     assert {"device", "torch", "numpy"} < record["sessions"][0].keys()
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     checkpoints.publish(0, data / "runs")
-    assert runs.load("small").record["runs"][0]["sessions"] == record["sessions"]
+    assert catalogue.load("small").record["runs"][0]["sessions"] == record["sessions"]
 
 
 def test_a_time_that_is_no_number_is_over_at_once():
@@ -477,7 +477,7 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         "torch",
         "numpy",
         "commit",
-    } <= runs.load("small").record["runs"][0].keys()
+    } <= catalogue.load("small").record["runs"][0].keys()
     checkpoints.path(1, 2).unlink()
     with pytest.raises(
         BadInput, match=r"run1.epoch2.safetensors does not exist: delete run 1's files"
@@ -497,7 +497,7 @@ def test_a_snapshot_is_named_by_the_paper_s_epoch(small_group, data, monkeypatch
     path = checkpoints.publish(0, data / "runs")
     early = checkpoints.load(0, 1)[0]
     assert torch.equal(load_file(path)["epoch_2/norm.bias"], early["parameters/norm.bias"].half())
-    assert list(runs.load("small").snapshots) == [2]
+    assert list(catalogue.load("small").snapshots) == [2]
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(small_group, data, monkeypatch, capsys):

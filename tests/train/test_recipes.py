@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import curves, groups, runs
 from carry_core.errors import BadInput
-from carry_core.groups import MAIN, RECIPES, Recipe
+from carry_paper import catalogue
 from carry_paper.findings.evidence import Evidence
 from carry_paper.pages.page import Page
-from carry_train import loop
+from carry_train import groups, loop
 from carry_train.checkpoints import Checkpoints
+from carry_train.groups import MAIN, RECIPES, Recipe
 from carry_train.trainer import Trainer
 from tests.helpers.trainings import Ticks, save_random
 
@@ -94,10 +94,10 @@ def test_a_short_training_resumes_to_the_same_bits(small_group, data, monkeypatc
 def test_a_recipe_that_does_not_lead_is_loaded_where_there_is_no_other(data):
     group = groups.find(NAME)
     save_random(group, range(6), "minute", MINUTE.epochs(group))
-    assert runs.load(NAME).record["recipe"] == "minute"  # there are no others
+    assert catalogue.load(NAME).record["recipe"] == "minute"  # there are no others
     save_random(group, [0], "quick", 1)
-    assert (runs.load(NAME).record["recipe"], runs.load(NAME).numbers) == ("quick", (0,))
-    by_minute = runs.load(NAME, recipe="minute")
+    assert (catalogue.load(NAME).record["recipe"], catalogue.load(NAME).numbers) == ("quick", (0,))
+    by_minute = catalogue.load(NAME, recipe="minute")
     assert by_minute.numbers == (0, 1, 2, 3, 4, 5)
     assert by_minute.training == "recipe “minute”, 100 segments"
 
@@ -111,7 +111,7 @@ def test_what_is_drawn_by_epoch_refuses_a_short_training(data):
             by_epoch()
     save_random(group, [0], "quick", 1, test_loss=np.ones(1))
     assert Page("fig99", source="ours", group=NAME).curves()["epochs"].tolist() == [1]
-    assert curves.load_curves(NAME, recipe="quick")["runs"].tolist() == [0]
+    assert catalogue.load_curves(NAME, recipe="quick")["runs"].tolist() == [0]
 
 
 def test_segments_divide_a_number_of_steps():

@@ -7,19 +7,19 @@ import pandas as pd
 import pytest
 import torch
 
-from carry_core import curves, groups
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.groups import RECIPES, MoreSnapshots
 from carry_core.runs import run_path
 from carry_core.sums import Layout
+from carry_paper import catalogue
 from carry_paper.findings import dynamics, lengths
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import quantities
 from carry_paper.pages import playground, words
 from carry_paper.plots import curves as drawn
-from carry_train import loop
+from carry_train import curves, groups, loop
 from carry_train.checkpoints import Checkpoints, part
+from carry_train.groups import RECIPES, MoreSnapshots
 from carry_train.precisions import FUSED_FP32, TORCH_BF16, TORCH_FP32
 from carry_train.trainer import Trainer
 from tests.findings import test_dynamics as planted
@@ -107,7 +107,7 @@ def test_a_run_that_was_tested_after_every_epoch_goes_on(small_group, few_tests,
     checkpoints.save([(tensors, record)])
     monkeypatch.setattr(groups, "TESTED_FIRST", 1)
     assert loop.train_group(checkpoints, [0], data / "runs")
-    history = curves.load_curves("small")
+    history = catalogue.load_curves("small")
     assert history["epochs"].tolist() == [1, 2, 3, 4, 6, 8]
     assert not np.isnan(history["test_loss"]).any()
     np.testing.assert_array_equal(
@@ -129,16 +129,16 @@ def test_curves_of_runs_that_were_tested_alike_or_not(data):
     """Rows are the epochs that all have; training curves, of every epoch, are read at these."""
     nine = [float(epoch) for epoch in range(1, 10)]
     save(0, train_loss=nine, test_loss=[-1.0, -2, -3, -5, -9], epochs=[1, 2, 3, 5, 9])
-    history = curves.load_curves(NAME, run=0)
+    history = catalogue.load_curves(NAME, run=0)
     assert history["epochs"].tolist() == [1, 2, 3, 5, 9]
     np.testing.assert_array_equal(history["train_loss"], -history["test_loss"])
     save(1, train_loss=nine, test_loss=[-x for x in nine])  # no epochs: all of them
     save(2, train_loss=nine, test_loss=[-1.0, -2, -4, -5, -9], epochs=[1, 2, 4, 5, 9])
-    history = curves.load_curves(NAME)
+    history = catalogue.load_curves(NAME)
     assert history["epochs"].tolist() == [1, 2, 5, 9]
     for name, sign in (("train_loss", 1), ("test_loss", -1)):
         np.testing.assert_array_equal(history[name], sign * np.tile([1, 2, 5, 9], (3, 1)))
-    assert curves.load_curves(NAME, runs=[1])["epochs"].tolist() == list(range(1, 10))
+    assert catalogue.load_curves(NAME, runs=[1])["epochs"].tolist() == list(range(1, 10))
 
 
 def test_a_run_that_stopped_early_does_not_cut_the_others_short():
@@ -162,7 +162,7 @@ def test_a_run_that_stopped_early_does_not_cut_the_others_short():
 def test_curves_that_do_not_go_with_their_epochs_are_damaged(data, wrong):
     save(0, **wrong)
     with pytest.raises(BadInput, match="run0.npz is damaged"):
-        curves.load_curves(NAME)
+        catalogue.load_curves(NAME)
 
 
 # ---------------------------------------------------------------- what is read off
@@ -364,7 +364,7 @@ def test_shipped_curves_are_read_as_they_are_stored(monkeypatch):
     """Every run that was tested after each of its epochs is read so."""
     monkeypatch.delenv("CARRY_DATA", raising=False)
     folder = data_dir() / "runs" / groups.MAIN / "quick"
-    history = curves.load_curves(groups.MAIN, recipe="quick", runs=[0, 3])
+    history = catalogue.load_curves(groups.MAIN, recipe="quick", runs=[0, 3])
     for i, run in enumerate((0, 3)):
         with np.load(folder / f"run{run}.npz") as stored:
             for name in stored.files:

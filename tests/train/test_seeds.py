@@ -10,10 +10,10 @@ from numpy.random import SFC64, Generator, SeedSequence
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.runs import run_path
-from carry_train import loop
+from carry_paper import catalogue
+from carry_train import groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.precisions import FUSED_FP32, TORCH_FP32
 from carry_train.seeds import OWN, Seeds
@@ -158,7 +158,7 @@ def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finish
         straight.run_epoch()
         for name, p in weights(straight).items():
             assert torch.equal(checkpoints.load(0)[0][f"parameters/{name}"], p)
-    record = runs.load("small").record["runs"][0]
+    record = catalogue.load("small").record["runs"][0]
     assert record["seeds"] == {"init": 3, "order": 1, "mask": 0}
 
 
@@ -201,7 +201,7 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     ):
         loop.train_group(then, [0], data / "runs")
     assert loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)))
-    assert runs.load("child").record["runs"][0]["seeds"] == expected
+    assert catalogue.load("child").record["runs"][0]["seeds"] == expected
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from carry_core import sums
-from carry_core.groups import find
 from carry_core.model import ModelConfig, Transformer
 from carry_fast import layers
+from carry_train.groups import find
 from carry_train.seeds import OWN
 from carry_train.stacked import SCALE, THRESHOLD, Masks, Stack, threshold_of
 from tests.helpers.tolerances import assert_close

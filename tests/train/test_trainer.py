@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import carries, groups, sums
-from carry_core.groups import Group, Recipe
+from carry_core import carries, sums
 from carry_core.interventions import Ablation
 from carry_core.measure import class_accuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import bench
+from carry_train import groups
 from carry_train import trainer as train_module
+from carry_train.groups import Group, Recipe
 from carry_train.seeds import OWN
 from carry_train.stacked import Stack
 from carry_train.trainer import Trainer, initialise, split

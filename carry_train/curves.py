@@ -1,92 +1,20 @@
-"""Learning curves, which the trainer writes beside a run's weights, for all runs of a group.
+"""Learning curves, which the trainer writes beside a run's weights.
 
 A run's file lists the `epochs` after which the run was tested; without such a list, it was tested
 after every epoch. Curves called `train_…` have a row for each epoch, all others one for each test.
 """
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
-from carry_core import carries, groups
-from carry_core.errors import BadInput
+from carry_core import carries
 from carry_core.files import damaged, read_arrays
-from carry_core.groups import Group
-from carry_core.runs import (
-    History,
-    TrainedRun,
-    at_path,
-    folder,
-    is_path,
-    leading,
-    missing,
-    numbered,
-    remedy,
-)
+from carry_core.runs import History, remedy
+from carry_train.groups import Group
 
 PER_EPOCH = "train_"  # begins the names of curves that have a value for every epoch
-
-
-def load_curves(
-    group: str | os.PathLike[str],
-    source: str = "ours",
-    run: int | None = None,
-    *,
-    recipe: str | None = None,
-    runs: Collection[int] | None = None,
-) -> History:
-    """Return the learning curves of a group, their `runs` and the `epochs` of their rows.
-
-    Runs are chosen as in `runs.load`, also by a path; the author's release has curves and weights
-    of different runs. Curves are `[run, row, …]`, and NaN where a run has no such curve or was not
-    trained that far. A run is tested after only some of its epochs (`Recipe.tested`). The rows are
-    the epochs after which every run that got that far was tested: nothing is interpolated.
-
-    Raises:
-        BadInput: As `runs.load`; or `run` is not among the runs.
-    """
-    if is_path(group):
-        name, source, trained = at_path(Path(group), runs)
-        paths = _curve_files(trained)
-        if not paths:
-            raise BadInput(
-                f"No learning curves in {group}: expected files such as run0.npz beside the "
-                "weights, as `carry train` writes them."
-            )
-    else:
-        name = cast(str, group)
-        trained = leading(name, source, recipe, runs)
-        paths = _curve_files(trained) if source == "ours" else _of_author(name, runs)
-        absent = sorted(set(runs or ()) - paths.keys())
-        if not paths or absent:
-            raise missing("learning curves", name, source, recipe, absent)
-    if run not in (None, *paths):
-        raise BadInput(
-            f"No learning curves of run {run!r} of {name} from {source}: "
-            f"expected one of {[*paths]}."
-        )
-
-    curves_of_runs = []
-    for number, path in paths.items():
-        epochs = trained[number].record["epochs"] if source == "ours" else None
-        curves = read_curves(path, groups.find(name), epochs)
-        curves_of_runs.append(at_tests(curves))
-    return {"runs": np.array(list(paths))} | aligned(curves_of_runs)
-
-
-def _curve_files(trained: Mapping[int, TrainedRun]) -> dict[int, Path]:
-    """Return the files with learning curves that stand beside runs, by the run's number."""
-    paths = {number: run.path.with_suffix(".npz") for number, run in trained.items()}
-    return {number: path for number, path in paths.items() if path.exists()}
-
-
-def _of_author(name: str, runs: Collection[int] | None) -> dict[int, Path]:
-    """Return the author's files with learning curves of a group, by the run's number."""
-    paths = dict(sorted(numbered(folder("author") / name, ".npz").items()))
-    return {number: path for number, path in paths.items() if runs is None or number in runs}
 
 
 def read_curves(path: Path, group: Group, epochs: int | None) -> History:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS, RECIPES, find, find_recipe, parsed
 from carry_core.model import ModelConfig
+from carry_train import groups
+from carry_train.groups import GROUPS, RECIPES, find, find_recipe, parsed
 
 
 @pytest.mark.parametrize("name", GROUPS)
