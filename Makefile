@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines corners recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weight
 
 lines: $(READY) ## recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry lines --source $$of --save || exit 1; done
+
+corners: $(READY) ## recompute data/results/corners.csv.gz likewise: the carry and the nine, by states of the next column
+	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry corners --source $$of --save || exit 1; done
 
 recipes: $(READY) ## recompute data/results/recipes.csv.gz likewise, from our groups that have runs by both recipes: an hour; rows of runs that are gone stay
 	@.venv/bin/carry recipes --save

@@ -206,10 +206,9 @@ class Trainer:
         Batches come in the order of the training set, again and again. Return None if `pause`
         stops it.
         """
-        batches = self.batches(self.train, self.recipe.batch_size(self.group))
         while self.done < self.steps_in_epoch:
             number = self.epoch * self.steps_in_epoch + self.done
-            a, b = batches[number % len(batches)]
+            a, b = self.batch_of_step(number)
             row = self.step(a, b, number)
             if self.done == 0:
                 self.running = {key: value.clone() for key, value in row.items()}
@@ -224,6 +223,17 @@ class Trainer:
         self.done = 0
         self.running = {}
         return means
+
+    def batch_of_step(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return the numbers a and b of a step's sums, `[run, batch]` each; a pass's last are few.
+
+        A list of all batches would take longer than some steps of a recipe with small ones.
+        """
+        size = self.recipe.batch_size(self.group)
+        n_batches = math.ceil(self.train.shape[2] / size)
+        first = number % n_batches * size
+        batch = self.train[:, :, first : first + size]
+        return batch[:, 0], batch[:, 1]
 
     def step(self, a: Tensor, b: Tensor, number: int) -> dict[str, Tensor]:
         """Take AdamW step `number` on a batch per run, `[run, batch]`; return its scores."""

@@ -30,11 +30,12 @@ import numpy as np
 import torch
 
 from carry_core import measure, runs, sums
-from carry_core.errors import BadInput
 from carry_core.files import author_dir, write_json
 from carry_core.runs import History
 from carry_paper import catalogue
-from carry_paper.ledger import compute
+from carry_paper.findings.evidence import Evidence
+from carry_paper.ledger import claims, ledger, registry
+from carry_paper.ledger.measuring import Measuring, quantities
 from carry_paper.pages import playground
 from carry_train import groups
 
@@ -80,16 +81,12 @@ def make_small() -> None:
 
 
 def rows(source: str, only: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the id, verdict and value of each row; the verdict of a row that fails is the error."""
-    ledger = compute.Ledger(source, only)
-    for claim in ledger.claims:
-        try:
-            row = ledger.row(claim)
-            yield claim.id, {"verdict": row.verdict, "value": row.value}
-        except BadInput:
-            raise
-        except Exception as error:
-            yield claim.id, {"verdict": f"{type(error).__name__}: {error}", "value": None}
+    """Yield the id, verdict and value of each row; one that fails is `not run`."""
+    asked = quantities(registry.entry(claim.id) for claim in claims.chosen(only))
+    table = Measuring(Evidence(source), asked).rows()
+    author = ledger.measured("author") if source == "ours" else None
+    for name, row in ledger.rows(ledger.Measured(source, table), author, only).items():
+        yield name, {"verdict": row.verdict, "value": row.value}
 
 
 def exported(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from carry_core.errors import BadInput
 from carry_core.files import write_json
 from carry_paper import bench, catalogue, cli
 from carry_paper.cli.options import Target, check_writable
-from carry_paper.ledger import compute
+from carry_paper.ledger.measuring import Measuring
 
 
 @pytest.mark.machine
@@ -75,7 +75,8 @@ def test_the_installed_command(tmp_path):
             ("claims", "--source", "ours", "--only", "tab9"),
             "No id of the ledger starts with 'tab9'",
         ),
-        (("claims", "--source", "ours", "--only", "data/", "--save"), "drop --only"),
+        (("measure", "--source", "ours", "n9"), "Unknown group 'n9'"),
+        (("measure", "--source", "ours", "--only", "tab9"), "No id of the ledger starts with"),
         (("nonsense",), "No such command 'nonsense'. Try `"),
         (("claims",), "Missing option '--source'. Choose from: ours, author. Try `"),
     ],
@@ -253,14 +254,17 @@ def test_a_precision_by_its_older_name_is_told_the_newer_one(carry, refused, dat
     assert message.startswith("The fused step in bf16 cannot be had here (the processor lacks ")
 
 
-@pytest.mark.parametrize("command", [("claims", "--source", "ours"), ("bench", "train")])
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [("measurements", ("measure", "--source", "ours")), ("results", ("bench", "train", "--save"))],
+)
 def test_what_cannot_be_saved_is_said_before_anything_is_computed(
-    refused, data, monkeypatch, command
+    refused, data, monkeypatch, folder, command
 ):
-    (data / "results").write_text("a file where the folder should be")
-    for module, name in ((compute, "Ledger"), (bench, "train")):
-        monkeypatch.setattr(module, name, lambda *_: pytest.fail("it was computed first"))
-    assert refused(*command, "--save").startswith(f"Cannot write to {data / 'results'}")
+    (data / folder).write_text("a file where the folder should be")
+    for owner, name in ((Measuring, "of_quantity"), (bench, "train")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it was computed first"))
+    assert refused(*command).startswith(f"Cannot write to {data / folder}")
 
 
 def test_a_command_that_is_stopped_says_what_is_kept(monkeypatch, capsys):

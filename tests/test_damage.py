@@ -20,10 +20,10 @@ from safetensors.torch import load_file, save_file
 from carry_core import files, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
-from carry_paper import author, bench, catalogue, checksums
+from carry_paper import author, bench, catalogue, checksums, measurements
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import interchange_maps, line_table
-from carry_paper.ledger import claims, recipes, results, seeds
+from carry_paper.ledger import claims, recipes, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
 from carry_train import groups
@@ -114,11 +114,12 @@ BENCH = {
     "commit": "c",
     "rows": [{"device": "gpu", "ratio": 2.0}],
 }
-RESULTS = {
-    "version": 3,
+MEASURED = dict.fromkeys(measurements.COLUMNS) | {
     "source": "ours",
-    "weights": {},
-    "rows": [{"id": "a", "where": "w", "paper": None}],
+    "quantity": "heads.staircase",
+    "value": 0.5,
+    "fields": "{}",
+    "ships": 0,
 }
 SMALL = {"recipe": {}, "steps": 1, "seconds": 1, "device": "cpu", "history": [{"accuracy": 1.0}]}
 DIGEST = "a" * 64
@@ -138,10 +139,10 @@ CASES: dict[str, Case] = {
         lambda data: write_text(data / "claims.yml", [CLAIM]),
         lambda data: claims.claims(),
     ),
-    "results": (
-        "results/ours.json",
-        lambda data: write_text(data / "results" / "ours.json", RESULTS),
-        lambda data: results.by_id("ours"),
+    "measurements": (
+        "measurements/ours.csv.gz",
+        lambda data: write_table(measurements.path_of("ours"), [MEASURED]),
+        lambda data: measurements.read("ours"),
     ),
     "benchmark": (
         "results/bench_train.json",
@@ -304,10 +305,6 @@ def rows(row: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None
     return write
 
 
-def entries(entry: dict[str, Any], **changes: Any) -> Callable[[Path], None]:
-    return lambda path: write_text(path, entry | changes)
-
-
 # What only a schema notices: the type of file, what is changed, and a word of the reason.
 CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("weights", record(recipe="slow"), "'slow' is unknown"),
@@ -343,20 +340,15 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("claims", rows(CLAIM, {"single": "no"}), "single"),
     ("claims", lambda path: path.write_text("- {id: a, id: b}"), "id stands twice at line 1"),
     ("claims", lambda path: path.write_text("a: &a {}\nb: {<<: [*a, *a]}"), "<< takes one mapping"),
-    ("results", entries(RESULTS, version=2), "it is 2, expected 3"),
-    ("results", entries(RESULTS, source="author"), "of the source author"),
-    ("results", entries(RESULTS, rows=[*RESULTS["rows"], *RESULTS["rows"]]), "stands twice"),
-    (
-        "results",
-        entries(RESULTS, rows=[RESULTS["rows"][0] | {"verdict": "fine"}]),
-        "'fine' is unknown",
-    ),
-    ("results", entries(RESULTS, rows=[RESULTS["rows"][0] | {"value": "1"}]), "no finite number"),
-    (
-        "results",
-        entries(RESULTS, rows=[RESULTS["rows"][0] | {"fields": {"a": [1], "b": []}}]),
-        "unequal lengths",
-    ),
+    ("measurements", rows(MEASURED, {}, {}), "a measurement stands twice"),
+    ("measurements", rows(MEASURED, {"source": "author"}), "rows of the source author"),
+    ("measurements", rows(MEASURED, {"recipe": "slow"}), "'slow' is unknown"),
+    ("measurements", rows(MEASURED, {"run": 1.5}), "multiple of 1"),
+    ("measurements", rows(MEASURED, {"fields": "[]"}), "fields[0]"),
+    ("measurements", rows(MEASURED, {"ships": 2}), "ships[0]"),
+    ("measurements", rows(MEASURED, {"sha256": "none"}), "sha256[0]"),
+    ("measurements", rows(MEASURED, {"value": "red"}), "is damaged"),
+    ("measurements", rows(MEASURED, {"colour": "red"}), "colour"),
     ("map", rows(MAP, {"accuracy": 1.5}), "less than or equal to 1"),
     ("map", rows(MAP, {"component": "blocks.1.attn.z:0"}), "no component"),
     ("map", rows(MAP, {}, {}), "a cell stands twice"),
@@ -616,6 +608,7 @@ ELSEWHERE = {
     ("checkpoints.py", "json.loads"),
     ("estimates.py", "CONTAINER_LIMIT.read_text"),
     ("ledger.py", "json.loads"),
+    ("measurements.py", "json.loads"),
     ("native.py", "path.read_text"),
     ("processor.py", "info.read_text"),
     ("interventions.py", "json.loads"),

@@ -22,7 +22,7 @@ from carry_core.files import ROOT, json_bytes, sha256
 from carry_core.model import parameter_shapes
 from carry_core.sums import SYMBOLS
 from carry_paper import catalogue
-from carry_paper.ledger import results
+from carry_paper.ledger import ledger
 from carry_paper.ledger.report import counted
 from carry_train import groups
 from carry_train.groups import Group
@@ -116,7 +116,7 @@ def last_values(curve: runs.History | Any) -> list[float]:
 def verdicts(group: str) -> str:
     """Return the verdicts on the ledger's rows that are about this group alone, counted."""
     counts: Counter[str] = Counter()
-    for row in results.by_id("ours").values():
+    for row in ledger.by_id("ours").values():
         if row.groups == [group]:
             counts[row.verdict] += 1
     return ", ".join(counted(n, verdict) for verdict, n in counts.most_common())

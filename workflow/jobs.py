@@ -19,7 +19,7 @@ from papermill.exceptions import PapermillExecutionError
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
-from carry_paper.ledger import claims, results
+from carry_paper.ledger import claims, ledger
 from carry_paper.pages.standalone import fill
 from carry_train import choice, groups, loop, seeds
 from carry_train.precisions import AUTO, REQUESTS, Request
@@ -165,9 +165,9 @@ def count_verdicts(name: str, group: str, source: str) -> str:
 
     There are none for other weights than those that the rows were made from.
     """
-    if results.has_other_weights(source, group):
+    if ledger.has_other_weights(source, group):
         return ""
-    rows = results.by_id(source)
+    rows = ledger.by_id(source)
     counts: Counter[str] = Counter()
     for claim in claims.claims().values():
         row = rows.get(claim.id)

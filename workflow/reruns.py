@@ -26,7 +26,7 @@ from nbformat import NotebookNode
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper.ledger import results
+from carry_paper.ledger import ledger
 from carry_paper.pages.parameters import INJECTED
 from carry_paper.pages.standalone import glued, standalone
 from carry_train import groups
@@ -201,7 +201,7 @@ def verdicts_on_others(notebook: NotebookNode, group: str) -> list[str]:
         for output in _outputs(notebook, "text/html")
         if output.metadata.get("scrapbook", {}).get("name") == "verdicts"
     ]
-    rows = [results.by_id(source) for source in ("ours", "author")]
+    rows = [ledger.by_id(source) for source in ("ours", "author")]
     others = []
     for row_id in dict.fromkeys(VERDICT_OF_A_ROW.findall("".join(boxes))):
         names = {name for by_id in rows if row_id in by_id for name in by_id[row_id].groups}

@@ -3,77 +3,128 @@
 import json
 import os
 import sys
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import partial
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 import click
 
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing, write_json
 from carry_fast.layers import keep_memory
-from carry_paper import catalogue
-from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole
-from carry_paper.cli.progress import reporter
-from carry_paper.findings import interchange_maps, line_table, typology
-from carry_paper.ledger import compute, export, moved, recipes, results, seeds
+from carry_paper import catalogue, measurements
+from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole, check_writable
+from carry_paper.findings import corner_table, interchange_maps, line_table, typology
+from carry_paper.findings.evidence import Evidence
+from carry_paper.ledger import claims, export, ledger, moved, recipes, registry, seeds
+from carry_paper.ledger.entries import name_of
+from carry_paper.ledger.measuring import Measuring, Quantity, as_table, quantities
 from carry_paper.ledger.report import show
 from carry_train import groups, loop
+
+ONLY = click.option(
+    "--only", default="", metavar="PREFIX", help="Only rows whose id starts with this."
+)
 
 
 @click.command("claims")
 @SOURCE
-@click.option("--only", default="", metavar="PREFIX", help="Only rows whose id starts with this.")
+@ONLY
 @click.option(
     "--against",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also list the rows that changed since FILE, an earlier output of --json or --save,"
-    " with both rules.",
+    metavar="FILE|FOLDER|COMMIT",
+    help="Also list the rows that changed since then: an earlier output of --json, a data folder "
+    "with earlier measurements, or a commit.",
 )
 @JSON
-@SAVE
-def claims_command(
-    source: str, only: str, against: Path | None, json_file: Path | None, save: bool
-) -> None:
-    """Compute every number of the paper from weights, and judge it."""
-    if save and only:
-        raise BadInput("--save writes the whole ledger of a source: drop --only, or use --json.")
-    earlier = moved.earlier_rows(against, source, only) if against else None
-    if save:
-        results.check_weights(source)
-    keep_memory()
-
-    ledger, rows = compute_rows(source, only)
-    show(rows)
-    if save:
-        results.save(source, rows)
+def claims_command(source: str, only: str, against: str | None, json_file: Path | None) -> None:
+    """Judge every number and statement of the paper, from what was measured (`carry measure`)."""
+    earlier = moved.earlier_rows(against, source, only) if against is not None else None
+    author = ledger.measured("author") if source == "ours" else None
+    rows = ledger.rows(ledger.measured(source), author, only)
+    show(list(rows.values()))
     if json_file is not None:
-        write_json(json_file, [asdict(row) for row in rows])
+        write_json(json_file, [asdict(row) for row in rows.values()])
     if earlier is not None:
-        lines = moved.moved(earlier, {row.id: row for row in rows})
+        lines = moved.moved(earlier, rows)
         click.echo(f"{len(lines)} of {len(rows)} rows moved since {against}.")
         for line in lines:
             click.echo(line)
-    if ledger.failed:
-        click.echo(
-            f"{len(ledger.failed)} failed unexpectedly: {', '.join(ledger.failed)}", err=True
+
+
+@click.command("measure")
+@SOURCE
+@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@ONLY
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    help="Recipe of our runs [default: the one that leads].",
+)
+@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@click.option("--again", is_flag=True, help="Also measure what is stored of these weights.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be measured.")
+def measure_command(
+    source: str,
+    names: tuple[str, ...],
+    only: str,
+    recipe: str | None,
+    numbers: str | None,
+    again: bool,
+    dry_run: bool,
+) -> None:
+    """Measure what the rows of the ledger read, and store it in data/measurements.
+
+    Only what is missing is measured, or was measured on other weights; rows of other runs stay.
+    Without a GROUP, all groups of the rows are measured.
+    """
+    asked = asked_quantities(only, [groups.find(name).name for name in names])
+    table = measurements.read(source)  # refuses a damaged table now, and not after an hour
+    selection = {name: selected(name, recipe, numbers) for name in groups.GROUPS}
+    measuring = Measuring(Evidence(source, {}, partial(click.echo, err=True), selection), asked)
+    if not again:
+        measuring = Measuring(
+            Evidence(source, {}, partial(click.echo, err=True), selection),
+            measuring.missing(table),
         )
+    if dry_run:
+        for quantity in measuring.asked:
+            click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)}")
+        return
+    if measuring.asked:
+        check_writable(measurements.path_of(source).parent)
+    keep_memory()
+    for quantity in measuring.asked:
+        rows = as_table(measuring.of_quantity(quantity))
+        measurements.save(rows)
+        click.echo(f"{name_of(quantity.function)}: {len(rows)} rows")
+    click.echo(f"{len(measuring.asked)} quantities measured.")
+    if measuring.failed:
+        failed = ", ".join(measuring.failed)
+        click.echo(f"{len(measuring.failed)} failed unexpectedly: {failed}", err=True)
         sys.exit(1)
 
 
-def compute_rows(source: str, only: str) -> tuple[compute.Ledger, list[results.Row]]:
-    """Compute the ledger's rows, with lines of progress; return them with the ledger."""
-    report = reporter()
-    steps_done = count(1)
+def asked_quantities(only: str, names: Collection[str]) -> list[Quantity]:
+    """Return the quantities of the rows whose id starts with `only`, on some groups or on all."""
+    entries = [registry.entry(claim.id) for claim in claims.chosen(only)]
+    asked = []
+    for quantity in quantities(entries):
+        if names:
+            quantity.places = {name: None for name in quantity.places if name in names}
+        if quantity.places or not names:
+            asked.append(quantity)
+    return asked
 
-    def report_step(step: str) -> None:
-        report(source, step, next(steps_done) / n_steps)
 
-    ledger = compute.Ledger(source, only, report_step)
-    n_steps = 1 + ledger.steps()
-    return ledger, ledger.rows(compute.journal(source))
+def selected(name: str, recipe: str | None, numbers: str | None) -> dict[str, Any]:
+    """Return the keyword arguments of `catalogue.load` that choose a group's runs."""
+    chosen: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
+    if numbers is not None:
+        chosen["runs"] = loop.parse_run_numbers(numbers, groups.find(name))
+    return chosen
 
 
 @click.command("results", epilog=export.documentation())
@@ -87,12 +138,12 @@ def compute_rows(source: str, only: str) -> tuple[compute.Ledger, list[results.R
     help="Write all rows to this file; without a name, print them.",
 )
 def results_command(csv_file: Path | str | None) -> None:
-    """Print the stored results of both sources, which `carry claims --save` wrote."""
+    """Print the results of both sources, judged from what was measured (`carry measure`)."""
     table = export.stored()
     if table.empty:
         raise BadInput(
-            f"No results are stored in {data_dir()}: name the folder that has them in CARRY_DATA, "
-            "or make them with `carry claims --source ours --save`."
+            f"Nothing is measured in {data_dir()}: name the folder that has measurements in "
+            "CARRY_DATA, or make them with `carry measure --source ours`."
         )
     if csv_file is None:
         counts = table.groupby(["verdict", "source"], sort=False).size().unstack(fill_value=0)
@@ -235,6 +286,35 @@ def lines_command(
             line_table.save(rows)
     if json_file is not None:
         write_json(json_file, records)
+
+
+@click.command("corners")
+@SOURCE
+@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    help="Recipe of our runs [default: the one that leads].",
+)
+@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@SAVE
+def corners_command(
+    source: str, names: tuple[str, ...], recipe: str | None, numbers: str | None, save: bool
+) -> None:
+    """Swap the carry, and the nine, between states of the next column in each run of each GROUP.
+
+    Without a GROUP, all groups of two layers or more that have runs are measured. Saved rows of
+    other runs stay.
+    """
+    selections = lines_by_group(source, names, recipe, numbers)
+    if save and os.path.lexists(corner_table.path_of()):
+        corner_table.saved()  # refuses a damaged table now, and not after half an hour
+    for name, selection in selections.items():
+        rows = corner_table.measure_group(source, name, partial(click.echo, err=True), selection)
+        summary = corner_table.decided(rows).drop(columns=["source", "group"])
+        click.echo(summary.to_string(index=False, float_format="%.3f"))
+        if save:
+            corner_table.save(rows)
 
 
 def lines_by_group(

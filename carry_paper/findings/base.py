@@ -38,9 +38,9 @@ DECODER_PAD6 = "decoder_pad6_primed500_n2_s0.3_w0.2"
 Fields = Mapping[str, Any]  # numbers, texts or lists of these, by name
 Rule = Callable[[Fields], bool | None]
 
-# A rule also reads these fields, which no table stores: the number of the run's layers, and the
-# epochs of its whole training.
-CONTEXT = ("layers", "planned")
+# A rule also reads these fields, which no table stores: the number of the run's layers, the epochs
+# of its whole training, and the number of its priming sums.
+CONTEXT = ("layers", "planned", "primed")
 
 
 def per_run(fields_by_run: Mapping[Any, Fields]) -> pd.DataFrame:

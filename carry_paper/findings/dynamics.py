@@ -21,7 +21,7 @@ from carry_core.errors import BadInput
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings.bars import Bar
-from carry_paper.findings.base import MAIN, N1, N1_W0, N1_W1, S01, Fields, per_run
+from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
 from carry_train.groups import GROUPS
@@ -384,14 +384,15 @@ LAST_TENTH = 0.1  # share of the epochs, at their end, over which weights may st
 
 def _of_whole_curves(
     evidence: Evidence, group: str, name: str, measure: Callable[[Curve], float]
-) -> dict[int, float]:
-    """Return what `measure` gives for a learning curve of each run of a group, by run.
+) -> pd.DataFrame:
+    """Return what `measure` gives for a learning curve of each run of a group.
 
     Raises:
         BadInput: As `Evidence.by_the_papers_epochs`.
     """
     evidence.by_the_papers_epochs(group)
-    return {run: measure(curve) for run, curve in curves(evidence.curves(group), name).items()}
+    by_run = curves(evidence.curves(group), name)
+    return per_run({run: {"value": measure(curve)} for run, curve in by_run.items()})
 
 
 def change_at_the_end(norm: Curve) -> float:
@@ -400,21 +401,17 @@ def change_at_the_end(norm: Curve) -> float:
     return float(norm.iloc[-1] / start - 1)
 
 
-def weights_not_saturated(evidence: Evidence) -> pd.DataFrame:
-    """Relative change of the squared norm over the last tenth of the epochs, s = 0.1 (App. C.2).
+def change_of_the_norm(evidence: Evidence, group: str) -> pd.DataFrame:
+    """Relative change of the squared norm over the last tenth of the epochs (App. C.2).
 
     Raises:
         BadInput: As `Evidence.by_the_papers_epochs`.
     """
-    at_s_03 = _of_whole_curves(evidence, MAIN, "weight_norm", change_at_the_end)
-    rows = {}
-    for run, value in _of_whole_curves(evidence, S01, "weight_norm", change_at_the_end).items():
-        rows[run] = {"value": value, "runs_at_s_0.3": list(at_s_03.values())}
-    return per_run(rows)
+    return _of_whole_curves(evidence, group, "weight_norm", change_at_the_end)
 
 
 def still_changes(measured: Fields) -> bool:
-    """Return True if the weights of `weights_not_saturated` change more than those of each other.
+    """Return True if the norm of `change_of_the_norm` changes more than that of each other run.
 
     The others are the runs at s = 0.3, of which the paper does not say this.
     """
@@ -422,21 +419,17 @@ def still_changes(measured: Fields) -> bool:
     return bool(abs(measured["value"]) > largest)
 
 
-def loss_increases(evidence: Evidence) -> pd.DataFrame:
-    """Test loss at the end over its lowest, one layer without weight decay (App. C.1, Fig. 9).
+def rise_of_the_loss(evidence: Evidence, group: str) -> pd.DataFrame:
+    """Test loss at the end over its lowest (App. C.1, Fig. 9).
 
     Raises:
         BadInput: As `Evidence.by_the_papers_epochs`.
     """
-    with_decay = _of_whole_curves(evidence, N1, "test_loss", rebound)
-    rows = {}
-    for run, value in _of_whole_curves(evidence, N1_W0, "test_loss", rebound).items():
-        rows[run] = {"value": value, "runs_with_decay": list(with_decay.values())}
-    return per_run(rows)
+    return _of_whole_curves(evidence, group, "test_loss", rebound)
 
 
 def rises_more_than_with_decay(measured: Fields) -> bool:
-    """Return True if the loss of `loss_increases` rises more than that of each run with decay."""
+    """Return True if the loss of `rise_of_the_loss` rises more than that of each run with decay."""
     return bool(measured["value"] > max(measured["runs_with_decay"]))
 
 
@@ -472,7 +465,7 @@ def no_grokking(evidence: Evidence) -> pd.DataFrame:
 def _test_delays(history: History, planned: int) -> dict[int, Fields]:
     """Return the delay of test accuracy behind training accuracy, for each run that has learned.
 
-    It is NaN if test accuracy never follows, as it would not yet have done before grokking.
+    If test accuracy never follows, as before grokking, it is the rest of the training.
     """
     test_curves = curves(history, "test_whole")
     delays: dict[int, Fields] = {}
@@ -480,6 +473,8 @@ def _test_delays(history: History, planned: int) -> dict[int, Fields]:
         learned = first_at(train, LEARNT_ACCURACY)
         generalised = first_at(test_curves[run], LEARNT_ACCURACY)
         if not np.isnan(learned):
+            if np.isnan(generalised):  # not within the training
+                generalised = float(planned)
             delays[run] = {
                 "value": generalised - learned,
                 "planned": planned,

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import pandas as pd
 import torch
 
-from carry_core import runs
+from carry_core import runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.model import Transformer
 from carry_core.runs import History
 from carry_core.sums import Numbers
 from carry_paper import author, catalogue
-from carry_paper.findings.survey import Need, Survey, fixed_sums, survey
+from carry_paper.findings.survey import LARGEST_WHOLE, Need, Survey, fixed_sums, survey
 from carry_train import groups
 
 T = TypeVar("T")
@@ -154,6 +154,14 @@ class Evidence:
             waiting = [name for name in self.needs if name not in self._surveys and self.has(name)]
             self._survey_groups({name: self.group(name) for name in (group, *waiting)})
         return {run: future.result() for run, future in self._surveys[group].items()}
+
+    def sample(self, group: str) -> str:
+        """Return how the sums were drawn on which a group is surveyed, in words."""
+        count = len(self.surveyed(group)[0])
+        n_digits = groups.find(group).n_digits
+        if n_digits <= LARGEST_WHOLE and count == sums.n_sums(n_digits):
+            return "all sums"
+        return f"{count} sums, as many of each class"
 
     def _survey_groups(self, loaded_groups: Mapping[str, catalogue.GroupRuns]) -> None:
         """Survey all runs of some groups, starting with those that take longest."""

@@ -20,8 +20,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Numbers
 from carry_paper.findings.bars import Bar
-from carry_paper.findings.base import N1, N1_W0, Fields, per_run
-from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import column_mass, mean_attention
 from carry_paper.findings.survey import random_sums
 
@@ -321,20 +320,11 @@ def orders_of_runs(
     return frame
 
 
-def decay_matters_one_layer(evidence: Evidence) -> pd.DataFrame:
-    """Mean Spearman correlation of digits and the better leading axis, no decay (App. B, C.1)."""
-
-    def order(run: int, model: Transformer) -> float:
-        a, b = random_sums(3, ORDERED)
-        orders = digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0)
-        return float(np.mean(list(orders.values())))
-
-    without_decay = evidence.each(N1_W0, order)
-    with_decay = list(evidence.each(N1, order).values())
-    rows = {}
-    for run, value in without_decay.items():
-        rows[run] = {"value": value, "runs_with_decay": with_decay}
-    return per_run(rows)
+def order_of_digits(model: Transformer) -> Fields:
+    """Mean Spearman correlation of digits and the better leading axis (App. B, C.1)."""
+    a, b = random_sums(3, ORDERED)
+    orders = digit_orders(journey(model, a, b), carries.symbols(a, b, 3) > 0)
+    return {"value": float(np.mean(list(orders.values())))}
 
 
 def order_is_lost(measured: Fields) -> bool:

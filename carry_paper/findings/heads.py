@@ -481,16 +481,18 @@ def only_the_neurons_carry(measured: Fields, *, accuracy: float = NO_CARRY_ACCUR
     return bool(carries_suffer and others_stay and lose_more(measured))
 
 
-def full_ablation_works(table: ClassAccuracies) -> bool:
-    """Return True if without its final MLP a run only fails to carry (App. C.2).
+def full_ablation_works(
+    measured: Fields,
+    *,
+    accuracy: float = NO_CARRY_ACCURACY,
+    carry: float = CARRY_MOSTLY_LOST,
+) -> bool:
+    """Return True if without its final MLP a run only fails to carry (App. C.2), by `cells_left`.
 
     Digits without a carry-in stay correct, by the accuracy that says for other groups whether a run
     can take the ablation, and of those with one more are lost than are left.
     """
-    left = cells_left(table)
-    return bool(
-        left["no_carry_cells"] >= NO_CARRY_ACCURACY and left["carry_cells"] < CARRY_MOSTLY_LOST
-    )
+    return bool(measured["no_carry_cells"] >= accuracy and measured["carry_cells"] < carry)
 
 
 # From this share on, most carries are lost.

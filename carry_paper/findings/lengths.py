@@ -463,25 +463,47 @@ def length(evidence: Evidence) -> pd.DataFrame:
         BadInput: A group was not trained for all epochs of its recipe.
     """
     frames = {}
-    for name, group in {"unprimed": base.PAD6, "primed": base.PRIMED}.items():
-        frames[name] = forgetting(evidence.curves(group))
+    for group in (base.PAD6, base.PRIMED):
+        frames[group] = forgetting(evidence.curves(group))
         _check_fully_trained(evidence, group)
     rows = pd.concat(frames)
-    is_unprimed = rows.index.get_level_values(0) == "unprimed"
-    rows = rows.assign(
-        value=rows["last"] / rows.best,
-        primed=~is_unprimed,
-        first_to_go=rows["first"].map(list),
-    )
+    rows = rows.assign(value=rows["last"] / rows.best, first_to_go=rows["first"].map(list))
     rows = rows.rename(columns={"peak": "at_epoch"})
-    columns = ["value", "primed", "best", "at_epoch", "last", "first_to_go", "resolution"]
+    columns = ["value", "best", "at_epoch", "last", "first_to_go", "resolution"]
     return dynamics.with_resolution(rows[columns])
+
+
+BEST_UNTIL = "Lowest and highest of the runs' best accuracies up to epoch 1000."
+LAST_OF_RANGE = 1000  # the epoch
+
+
+def best_on_longer_sums(evidence: Evidence) -> pd.DataFrame:
+    """Best exact match on six-digit sums up to epoch 1000, of unprimed runs (Sec. 6).
+
+    Raises:
+        BadInput: The runs' epochs are others than the paper's, or too few.
+    """
+    curves = evidence.curves(base.PAD6)
+    if evidence.source == "ours":
+        evidence.by_the_papers_epochs(base.PAD6)
+    epochs = curves["epochs"]
+    if epochs[-1] < LAST_OF_RANGE:
+        raise BadInput(
+            f"It needs learning curves of {base.PAD6} up to epoch {LAST_OF_RANGE}; "
+            f"these have {epochs[-1]}."
+        )
+    counted = epochs <= LAST_OF_RANGE
+    resolution = dynamics.resolution(epochs, epochs[counted].tolist())
+    rows = {}
+    for run, curve in zip(curves["runs"], curves["long_whole"][:, counted], strict=True):
+        rows[int(run)] = {"value": float(curve.max()), "resolution": resolution}
+    return dynamics.with_resolution(per_run(rows))
 
 
 def forgets_unless_primed(measured: Fields, *, left: float = FORGOTTEN) -> bool:
     """Return True if an unprimed run of `length` forgets, or a primed one does not."""
-    forgets = measured["value"] <= left
-    return bool(forgets != measured["primed"])
+    forgets = bool(measured["value"] <= left)
+    return forgets != bool(measured["primed"])
 
 
 def _check_fully_trained(evidence: Evidence, group: str) -> None:
@@ -685,29 +707,21 @@ def finetuned_pairs(
 
 
 def finetuning(evidence: Evidence) -> pd.DataFrame:
-    """Return each run's squared norm `before` and `after` finetuning, and how far it moves.
+    """Distance that the weights move, over their norm, which hardly changes (App. H.2).
 
-    (App. H.2.) That is the squared norm's relative `change`, and the `distance` between the weights
-    over their norm.
+    Other fields are the squared norm before and after finetuning, and its relative change.
     """
     group, epoch = parent(base.FINETUNED)
     pairs = finetuned_pairs(evidence.group(group), evidence.group(base.FINETUNED), epoch)
     totals = pd.DataFrame(
         {run: moved(before, after).sum() for run, (before, after) in pairs.items()}
     ).T
-    return totals.assign(
-        change=totals.after / totals.before - 1,
-        distance=(totals.step / totals.before) ** 0.5,
-    )
-
-
-def finetune_small_change(evidence: Evidence) -> pd.DataFrame:
-    """Distance that the weights move, over their norm, which hardly changes (App. H.2)."""
-    rows = finetuning(evidence)
     return pd.DataFrame(
         {
-            "value": rows.distance,
-            "change_of_squared_norm": rows.change,
+            "value": (totals.step / totals.before) ** 0.5,
+            "change_of_squared_norm": totals.after / totals.before - 1,
+            "norm_before": totals.before,
+            "norm_after": totals.after,
         }
     )
 

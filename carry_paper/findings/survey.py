@@ -31,6 +31,8 @@ SAMPLE = 20_000  # random sums for a finding that does not need all of them
 EARLY = 100_000
 
 
+LARGEST_WHOLE = 3  # digits of the longest sums of which all are surveyed
+
 # ---- sums
 
 

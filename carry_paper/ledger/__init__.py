@@ -2,7 +2,8 @@
 
 `claims` reads the paper's numbers and findings. `registry` says which function measures each, and
 on whose runs; `entries` are its kinds of rows, and `quantities`, `tables` and `language_models` the
-functions of the printed numbers. `compute` makes a row of each by the rules in `verdicts`;
-`results` keeps the rows, `moved` compares them with earlier ones, and `report` prints them.
+functions of the printed numbers. `measuring` measures them on runs, for the table of measurements.
+`ledger` is a query of this table: a row (`results`) for each claim, judged by the rules in
+`verdicts`. `moved` compares the rows with earlier ones, and `report` prints them.
 `seeds` is the table of many runs of the main group.
 """

@@ -20,14 +20,15 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
-from carry_paper import catalogue
+from carry_paper import catalogue, measurements
 from carry_paper.catalogue import GroupRuns
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
-from carry_paper.ledger import claims, registry, results, seeds
+from carry_paper.ledger import claims, ledger, measuring, registry, seeds
 from carry_paper.ledger.claims import CLASSES, Claim
+from carry_paper.ledger.results import Row
 from carry_train import groups
 
 # What is asked of any model whose sums have no padding, by the row that measures it.
@@ -216,11 +217,11 @@ def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference
     question = (ENCODER | DECODER | PADDED).get(claim.id, claim.words)
     paper = claim.paper if claim.paper is not None else runs_in_words(claim)
     try:
-        measurement = registry.entry(claim.id).measure(evidence)
-    except BadInput as error:
+        row = _measured(claim, evidence)
+    except (BadInput, ledger.NotRun) as error:
         return Answer(asked.name, claim.id, question, paper, not_asked=str(error))
-    values = {str(run): _plain(value) for run, value in measurement.runs.items()}
-    shows = {str(run): says for run, says in (measurement.shows or {}).items()}
+    values = {run: _plain(value) for run, value in zip(row.keys, row.runs, strict=True)}
+    shows = dict(zip(row.keys, row.fields.get("shows", []), strict=False))
     spread = reference.of_row(claim.id)
     return Answer(
         asked.name,
@@ -232,6 +233,14 @@ def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference
         **spread,
         percentiles=percentiles(values, spread["seeds"]),
     )
+
+
+def _measured(claim: Claim, evidence: Given) -> Row:
+    """Return a row of the ledger, without a verdict, of the given runs."""
+    asked = measuring.quantities([registry.entry(claim.id)])
+    table = measuring.Measuring(evidence, asked).rows()
+    measured = ledger.Measured(evidence.source, table, all_runs=True)
+    return ledger.combine(claim, measured).row
 
 
 def runs_in_words(claim: Claim) -> str:
@@ -297,7 +306,7 @@ def _of_columns(
 
 def _plain(value: Any) -> float | None:
     """Return a number as JSON has it: None for NaN."""
-    number = float(value)
+    number = float("nan") if value is None else float(value)
     return round(number, 6) if math.isfinite(number) else None
 
 
@@ -325,7 +334,7 @@ def reference_folder() -> Path:
     So runs in a CARRY_DATA of their own are compared with ours too.
     """
     folder = data_dir()
-    return folder if os.path.lexists(results.path_of("ours", folder)) else ROOT / "data"
+    return folder if measurements.is_stored("ours", folder) else ROOT / "data"
 
 
 class Reference:
@@ -338,7 +347,7 @@ class Reference:
 
     def __init__(self, compared: GroupRuns) -> None:
         folder = reference_folder()
-        self.rows = results.by_id("ours", folder)
+        self.rows = ledger.by_id("ours", folder)
         self.recipe = compared.record["recipe"]
         self.table = pd.DataFrame()
         if os.path.lexists(seeds.path_of(folder)):

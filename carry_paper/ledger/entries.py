@@ -1,378 +1,246 @@
-"""Kinds of ledger rows: each is measured by a function that is called on some runs.
+"""Where a row of the ledger comes from, as data: a measured quantity, and how runs are combined.
 
-The functions below return the entries of the table in `registry.py`. A finding is measured on each
-run of a group: on its model (`on_models`), on its survey, which all rows of the group share
-(`on_surveys`), or on all that a source has (`on_evidence`). A printed number is the mean of the
-runs' numbers, or another `Statistic` of them (`number`, `number_on_models`).
+A quantity is a plain function of a run's model, of its survey, of all that a source has, or of a
+language model; what it takes is read off its signature (`takes`). It is measured and stored once,
+under its name. Several rows may read the same quantity: each names the field that it is about.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from statistics import mean
+from dataclasses import dataclass
+from statistics import mean, median, stdev
 from typing import Any, NamedTuple
-
-import pandas as pd
 
 from carry_core.errors import BadInput
 from carry_core.interventions import Ablation
-from carry_core.model import Transformer
-from carry_paper.findings.bars import variants
-from carry_paper.findings.base import CONTEXT, Fields, Rule, per_run
-from carry_paper.findings.evidence import Evidence
-from carry_paper.findings.survey import Need, Survey
+from carry_paper.findings.base import Fields, Rule
+from carry_paper.findings.survey import Need
+
+Function = Callable[..., Any]
+VALUE = "value"  # the field that a quantity is about
+NO_NEED = Need()
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The results for a number or a finding, measured on a source's weights.
+# ---- how the values of runs are combined
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the standard deviation between runs, with n - 1.
+
+    Raises:
+        BadInput: There is one run only.
+    """
+    if len(values) < 2:
+        raise BadInput("It needs two runs or more, since one has no standard deviation.")
+    return stdev(values)
+
+
+def ends(values: Sequence[float]) -> list[float]:
+    """Return the lowest and the highest value; raise `BadInput` if there is one run only."""
+    if len(values) < 2:
+        raise BadInput("It is a range over runs, and there is one only.")
+    return [min(values), max(values)]
+
+
+COMBINE: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "mean": mean,
+    "median": median,
+    "count": sum,
+    "standard deviation": spread,
+    "range": ends,
+    "lowest": min,
+}
+
+
+# ---- entries
+
+
+class Among(NamedTuple):
+    """The runs of a group that a number is about, by another quantity of theirs.
 
     Attributes:
-        runs: The value of each run, by its number, or by group and number if there are several
-            groups.
-        value: The one value that stands for all runs.
-        noise: The standard deviation that the paper's own random sums add to `value`.
-        method: A sentence that says how the value was obtained.
-        group_size: The number of runs in the group; None if all of them are in `runs`.
-        shows: For a finding, True for each run that shows it, None for one that cannot say.
-        shows_at: The same by its rule's `bars.variants`, each with another bar.
-        fields: Everything else that was measured, by run.
+        function: The other quantity, which takes a survey.
+        rule: Returns True for the fields of a run that counts.
+        words: The words that describe these runs, after "runs that".
     """
 
-    runs: Mapping[Any, Any]
-    value: Any
-    noise: float | int = 0.0
-    method: str = ""
-    group_size: int | None = None
-    shows: Mapping[Any, bool | None] | None = None
-    shows_at: Mapping[str, Mapping[Any, bool | None]] = field(default_factory=dict)
-    fields: Mapping[Any, Fields] = field(default_factory=dict)
+    function: Function
+    rule: Rule
+    words: str
 
-    def of_runs(self, keys: Sequence[Any]) -> "Measurement":
-        """Return the part of a finding's measurement, or of a mean, that is on some of its runs."""
-        runs = {key: self.runs[key] for key in keys}
-        shows = None
-        if self.shows is not None:
-            shows = {key: self.shows[key] for key in keys}
-        shows_at = {}
-        for bar, shows_of_bar in self.shows_at.items():
-            shows_at[bar] = {key: shows_of_bar[key] for key in keys}
-        fields = {key: self.fields[key] for key in keys if key in self.fields}
-        value = mean(runs.values())
-        return replace(self, runs=runs, value=value, shows=shows, shows_at=shows_at, fields=fields)
+
+class Beside(NamedTuple):
+    """Runs of another group, with which a rule compares a run.
+
+    Attributes:
+        group: The other group.
+        field: The field under which the rule reads the list of their values.
+    """
+
+    group: str
+    field: str
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The function that measures a row of the ledger, and what it needs.
+    """The quantity that a row of the ledger reads, on which runs, and what it makes of them.
 
     Attributes:
-        measure: Measures the row on a source's weights and learning curves.
-        function: The function that `measure` calls on each run, or on all of them; None if the row
-            needs no runs.
-        groups: The groups whose runs are measured.
-        need: The survey that each run of the first group needs; None if it needs none.
+        function: The function that measures the quantity; None for a constant.
+        groups: The groups whose runs the row is about.
+        field: The field of the quantity that is the row's value, as a path such as
+            `accuracy/NC/pos7`; of several fields, the row is the mean.
         rule: Decides from a run's fields whether it shows a finding; None for a number.
+        combine: The name in `COMBINE` of how the runs' values become the row's.
+        counts: For a count, the rule by which a run counts.
+        shown_run: The released run whose number the paper prints; None if it is about all runs.
+        among: The runs that the number is about; None if all are.
+        mean_over: The group over whose runs a finding's value is the mean; all if "".
+        beside: The runs of another group with which the rule compares each run.
+        parents: The groups from which the runs were trained on, whose weights are read as well.
+        epoch: The epoch of the weights, by the paper's count; the last if None. If it is given, the
+            runs must have been trained by the paper's protocol.
+        need: What the survey of a run has to cover; only for a quantity that takes a survey.
+        drawn: The number of random sums on which the paper counted a share; 0 if it drew none.
+        model: The key of a language model in `recordings.MODELS`; "" for trained runs.
+        constant: A number that needs no runs.
+        method: A sentence on how the number is obtained.
     """
 
-    measure: Callable[[Evidence], Measurement]
-    function: Callable[..., Any] | None
+    function: Function | None = None
     groups: tuple[str, ...] = ()
-    need: Need | None = None
+    field: str | tuple[str, ...] = VALUE
     rule: Rule | None = None
+    combine: str = "mean"
+    counts: Rule | None = None
+    shown_run: int | None = None
+    among: Among | None = None
+    mean_over: str = ""
+    beside: Beside | None = None
+    parents: tuple[str, ...] = ()
+    epoch: int | None = None
+    need: Need | None = None
+    drawn: float | int = 0
+    model: str = ""
+    constant: float | int | None = None
+    method: str = ""
+
+    @property
+    def quantity(self) -> str:
+        """Return the name under which the quantity is stored; "" for a constant."""
+        return name_of(self.function) if self.function is not None else ""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return what the quantity is measured on: groups of runs, or a language model."""
+        return (self.model,) if self.model else self.groups
+
+    @property
+    def all_groups(self) -> tuple[str, ...]:
+        """Return all groups of runs from which the row comes."""
+        beside = (self.beside.group,) if self.beside is not None else ()
+        return (*self.groups, *beside, *self.parents)
 
 
-def first_line(finding: Callable[..., Any]) -> str:
-    """Return the first line of a finding's docstring, which says what its value is."""
-    return (inspect.getdoc(finding) or "").partition("\n")[0]
+def name_of(function: Function) -> str:
+    """Return the name of a quantity: its function's, after that of its module."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
-def method_of(finding: Callable[..., Any], value: str) -> str:
-    """Return what a row's value is: the finding's own, or one of its fields."""
-    if value == "value":
-        return first_line(finding)
-    return f"{value[:1].upper()}{value[1:]}, of: {first_line(finding)}".replace("_", " ")
+def takes(function: Function) -> Any:
+    """Return the type of what a quantity is a function of, by its first parameter."""
+    first = next(iter(inspect.signature(function).parameters.values()))
+    return first.annotation
 
 
-# ---- findings
+def first_line(function: Function) -> str:
+    """Return the first line of a quantity's docstring, which says what its value is."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
-def on_models(
+def finding(
     groups: str | Sequence[str],
-    finding: Callable[[Transformer], Fields],
+    function: Function,
     *,
     shows: Rule,
-    value: str = "value",
-    epoch: int | None = None,
-    mean_over: str | None = None,
+    value: str = VALUE,
+    ablate: Sequence[Ablation] = (),
+    dissect: bool = False,
+    **more: Any,
 ) -> Entry:
-    """Return the entry of a finding that takes a model.
+    """Return the entry of a finding.
 
     Args:
         groups: The group whose runs are measured, or several of them.
-        finding: The function that measures a run.
+        function: The quantity.
         shows: The rule that decides whether a run shows the claim.
-        value: The field that is this row's value, where several rows share a finding.
-        epoch: The epoch of the weights, by the paper's count (the last if None). If it is given,
-            runs of another recipe are refused, since their epochs differ from the paper's.
-        mean_over: The group over whose runs the row's value is the mean (all if None).
+        value: The field that is this row's value, where several rows read a quantity.
+        ablate: The ablations that a survey has to cover, besides the final MLP's.
+        dissect: True if a survey has to dissect the final MLP (Sec. 5).
+        more: Other attributes of `Entry`; `method` is from the docstring if it is left out.
     """
-    names = [groups] if isinstance(groups, str) else list(groups)
-    method = method_of(finding, value)
-    if mean_over is not None:
-        method += f" The value is the mean over the runs of {mean_over}."
-
-    def frame_of(evidence: Evidence, name: str) -> pd.DataFrame:
-        return per_run(evidence.each(name, lambda run, model: finding(model), epoch))
-
-    def measure(evidence: Evidence) -> Measurement:
-        frames = {}
-        for name in names:
-            if epoch is not None:
-                evidence.by_the_papers_epochs(name)
-            frames[name] = evidence.once((finding, name, epoch), partial(frame_of, evidence, name))
-        # The rows of one group are indexed by run, those of several by group and run.
-        frame = frames[groups] if isinstance(groups, str) else pd.concat(frames)
-        return summary(frame, shows, method, mean_over, value)
-
-    return Entry(measure, finding, tuple(names), rule=shows)
-
-
-def on_surveys(
-    group: str,
-    finding: Callable[[Survey], Fields],
-    *,
-    shows: Rule,
-    value: str = "value",
-    ablate: Sequence[Ablation] = (),
-    dissect: bool = False,
-) -> Entry:
-    """Return the entry of a finding that takes a survey.
-
-    Args:
-        group: The group whose runs are measured.
-        finding: The function that measures a run.
-        shows: The rule that decides whether a run shows the claim.
-        value: As in `on_models`.
-        ablate: The ablations that the survey has to cover, besides the final MLP's.
-        dissect: True if the survey has to dissect the final MLP (Sec. 5).
-    """
-
-    def measure(evidence: Evidence) -> Measurement:
-        fields_by_run = {}
-        for run, survey in evidence.surveys(group).items():
-            fields_by_run[run] = finding(survey)
-        frame = per_run(fields_by_run)
-        return summary(frame, shows, method_of(finding, value), value=value)
-
-    return Entry(measure, finding, (group,), Need(frozenset(ablate), dissect), shows)
-
-
-def on_evidence(
-    groups: str | Sequence[str],
-    finding: Callable[[Evidence], pd.DataFrame],
-    *,
-    shows: Rule,
-    value: str = "value",
-    mean_over: str | None = None,
-) -> Entry:
-    """Return the entry of a finding that takes a source's evidence and returns a row for each run.
-
-    `groups` are those that the finding asks the evidence for; other arguments are as in
-    `on_models`.
-    """
-    names = [groups] if isinstance(groups, str) else list(groups)
-
-    def measure(evidence: Evidence) -> Measurement:
-        frame = evidence.once((finding,), partial(finding, evidence))
-        return summary(frame, shows, method_of(finding, value), mean_over, value)
-
-    return Entry(measure, finding, tuple(names), rule=shows)
-
-
-def on_column(
-    group: str,
-    statements: Callable[[Evidence], pd.DataFrame],
-    column: str,
-    method: str,
-    shows: Rule,
-) -> Entry:
-    """Return the entry of one of several values that a function measures together on each run.
-
-    `method` is a sentence that says what the value is.
-    """
-
-    def measure(evidence: Evidence) -> Measurement:
-        values_of_runs = evidence.once((statements,), partial(statements, evidence))
-        frame = pd.DataFrame({"value": values_of_runs[column]})
-        return summary(frame, shows, method)
-
-    return Entry(measure, statements, (group,), rule=shows)
-
-
-def judged(frame: pd.DataFrame, rule: Rule) -> dict[Any, bool | None]:
-    """Return True for each run of a finding's frame that shows it, by a rule.
-
-    It is None for a run of which the rule cannot say.
-    """
-    shows: dict[Any, bool | None] = {}
-    for run, fields in zip(frame.index, frame.to_dict("records"), strict=True):
-        says = rule(fields)
-        shows[run] = None if says is None else bool(says)
-    return shows
-
-
-def summary(
-    frame: pd.DataFrame,
-    rule: Rule,
-    method: str,
-    mean_over: str | None = None,
-    value: str = "value",
-) -> Measurement:
-    """Return a finding's frame, judged by its rule, as a measurement.
-
-    Its value is the mean of the field `value` over the runs of the group `mean_over` (all if None).
-    """
-    by_run = frame[value]
-    values = by_run if mean_over is None else by_run.loc[mean_over]
-    fields = frame.drop(columns=["value", *CONTEXT], errors="ignore")
-    shows_at = {name: judged(frame, variant) for name, variant in variants(rule).items()}
-    return Measurement(
-        runs=by_run.astype(float).to_dict(),
-        value=float(values.mean()),
-        method=method,
-        shows=judged(frame, rule),
-        shows_at=shows_at,
-        fields=fields.to_dict("index"),
-    )
-
-
-# ---- numbers
-
-
-class Among(NamedTuple):
-    """The runs of a group that a number is about.
-
-    Attributes:
-        counts: Returns True if a run counts, given its survey.
-        words: The words that describe these runs, after "runs that".
-    """
-
-    counts: Callable[[Survey], bool]
-    words: str
-
-
-class Statistic(NamedTuple):
-    """A way to combine the numbers of a group's runs into the one that the paper prints.
-
-    Attributes:
-        combine: Combines the runs' numbers into one.
-        shown_run: The released run whose number the paper prints; None if it is about all runs.
-        among: The runs that count; None if all do.
-        method: A sentence on the protocol.
-    """
-
-    combine: Callable[[list[float]], float] = mean
-    shown_run: int | None = None
-    among: Among | None = None
-    method: str = ""
-
-
-MEAN = Statistic()
-NO_NEED = Need()
-
-
-def number(
-    group: str,
-    function: Callable[[Survey], Fields],
-    need: Need = NO_NEED,
-    statistic: Statistic = MEAN,
-) -> Entry:
-    """Return the entry of a number that is read off the surveys of a group's runs.
-
-    `function` returns a run's `value`, and the `variance` that the paper's own random sums add to
-    it (0 if it is left out).
-    """
-
-    def measure(evidence: Evidence) -> Measurement:
-        surveys = evidence.surveys(group)
-        fields_by_run = {}
-        for run, survey in surveys.items():
-            if statistic.among is None or statistic.among.counts(survey):
-                fields_by_run[run] = function(survey)
-        if statistic.among is not None and not fields_by_run:
-            raise BadInput(
-                f"It is about runs that {statistic.among.words}: "
-                f"of the {len(surveys)} of {group} none is such."
-            )
-        return combined(fields_by_run, statistic, evidence.source, len(surveys))
-
-    return Entry(measure, function, (group,), need)
-
-
-def number_on_models(
-    group: str, function: Callable[[Transformer], Fields], method: str, epoch: int | None = None
-) -> Entry:
-    """Return the entry of a number that is measured on a group's models, as in `number`.
-
-    `epoch` is that of the weights, by the paper's count (the last if None). If it is given, runs of
-    another recipe are refused, since their epochs differ from the paper's.
-    """
-
-    def measure(evidence: Evidence) -> Measurement:
-        if epoch is not None:
-            evidence.by_the_papers_epochs(group)
-        fields_by_run = evidence.each(group, lambda run, model: function(model), epoch)
-        statistic = Statistic(method=method)
-        return combined(fields_by_run, statistic, evidence.source, len(fields_by_run))
-
-    return Entry(measure, function, (group,))
-
-
-def combined(
-    fields_by_run: Mapping[int, Fields], statistic: Statistic, source: str, group_size: int
-) -> Measurement:
-    """Return the measurement that stands for the numbers of a group's runs."""
-    values = {run: fields["value"] for run, fields in fields_by_run.items()}
-    sentences = [statistic.method]
-    if statistic.among is not None and len(values) < group_size:
-        sentences.append(f"Over the runs that {statistic.among.words}.")
-
-    run_numbers = list(values)
-    if source == "author" and statistic.shown_run in values:
-        run_numbers = [statistic.shown_run]
-        if len(values) > 1:
-            sentences.append(
-                f"The value is that of run {statistic.shown_run}, which the paper shows."
-            )
-
-    variance = sum(fields_by_run[run].get("variance", 0.0) for run in run_numbers)
-    other_fields = {}
-    for run, fields in fields_by_run.items():
-        other_fields[run] = {
-            name: entry for name, entry in fields.items() if name not in ("value", "variance")
-        }
-    return Measurement(
-        runs=values,
-        value=statistic.combine([values[run] for run in run_numbers]),
-        noise=variance**0.5 / len(run_numbers),
-        method=" ".join(sentence for sentence in sentences if sentence),
-        group_size=group_size,
-        fields=other_fields,
-    )
-
-
-def computed(
-    groups: str | Sequence[str],
-    function: Callable[[Evidence], Measurement],
-    need: Need | None = None,
-) -> Entry:
-    """Return the entry of a number that a function computes from all that a source has."""
     names = (groups,) if isinstance(groups, str) else tuple(groups)
-    return Entry(function, function, names, need)
+    need = Need(frozenset(ablate), dissect)
+    method = more.pop("method", "") or _method(function, value)
+    if more.get("mean_over"):
+        method += f" The value is the mean over the runs of {more['mean_over']}."
+    return Entry(function, names, value, shows, need=need, method=method, **more)
+
+
+def _method(function: Function, value: str) -> str:
+    """Return what a row's value is: the quantity's own, or one of its fields."""
+    if value == VALUE:
+        return first_line(function)
+    return f"{value[:1].upper()}{value[1:]}, of: {first_line(function)}".replace("_", " ")
+
+
+def number(group: str, function: Function, need: Need = NO_NEED, **more: Any) -> Entry:
+    """Return the entry of a printed number; `more` are other attributes of `Entry`."""
+    return Entry(function, (group,), need=need, **more)
 
 
 def constant(value: float | int) -> Entry:
-    """Return the entry of a number that needs no weights."""
-    return Entry(lambda evidence: Measurement({}, value), None)
+    """Return the entry of a number that needs no runs."""
+    return Entry(constant=value)
+
+
+# ---- the fields of a quantity
+
+
+class Picked(NamedTuple):
+    """What a row reads of a measured quantity.
+
+    Attributes:
+        value: The value; None if it was not defined.
+        variance: The variance that the paper's own random sums add to it.
+        fields: What else was measured with it, by name; the value itself may be among them.
+    """
+
+    value: Any
+    variance: float
+    fields: Fields
+
+
+def picked(measured: Fields, path: str) -> Picked:
+    """Return the part of a quantity that a path names.
+
+    A field that has a `value` of its own, as those of a dissection have, also has its own variance
+    and fields. Any other is a value beside the fields of the whole quantity.
+
+    Raises:
+        BadInput: The quantity has no such field.
+    """
+    node: Any = measured
+    if path != VALUE:
+        for part in path.split("/"):
+            try:
+                node = node[int(part)] if isinstance(node, Sequence) else node[part]
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise BadInput(
+                    f"What was measured has no field {path!r}: measure it anew."
+                ) from error
+    if isinstance(node, Mapping):
+        others = {name: x for name, x in node.items() if name not in (VALUE, "variance")}
+        return Picked(node.get(VALUE), node.get("variance") or 0.0, others)
+    others = {name: x for name, x in measured.items() if name not in (VALUE, "variance")}
+    return Picked(node, 0.0, others)

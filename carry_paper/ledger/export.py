@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from carry_core.runs import SOURCES
-from carry_paper.ledger import results
+from carry_paper.ledger import ledger
 from carry_paper.ledger.results import Row
 
 NUMBER = ".6g"  # what a float32 holds
@@ -54,7 +54,7 @@ def table(rows: Mapping[str, Iterable[Row]]) -> pd.DataFrame:
 
 def stored() -> pd.DataFrame:
     """Return the table of all rows that are stored, of both sources."""
-    return table({source: results.by_id(source).values() for source in SOURCES})
+    return table({source: ledger.by_id(source).values() for source in SOURCES})
 
 
 def documentation() -> str:

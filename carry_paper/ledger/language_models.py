@@ -4,46 +4,28 @@ A number is a function of a `Recording` by the author or a `Survey` of our own, 
 model. It returns the value, and a sentence on how it was obtained.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from carry_core.errors import BadInput
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger.entries import Entry, Measurement, first_line, summary
 from carry_paper.llm import recordings
 from carry_paper.llm.model import format_heads
 from carry_paper.llm.recordings import MODELS, PublishedModel, Recording
 from carry_paper.llm.survey import Survey
 
+HOW = "how"  # the field with a sentence on how a number was obtained
 
-class Number(NamedTuple):
-    """A number of a language model, and a sentence on how it was obtained.
+
+def obtained(value: Any, how: str, noise: float = 0.0) -> Fields:
+    """Return the fields of a number of a language model.
 
     `noise` is the standard error of a share that was counted on some of the paper's prompts.
     """
-
-    value: Any
-    method: str
-    noise: float = 0.0
-
-
-def on_language_model(
-    key: str, function: Callable[[Recording | Survey, PublishedModel], Number]
-) -> Entry:
-    """Return the entry of a number of the 7B model with this key in `recordings.MODELS`."""
-
-    def measure(evidence: Evidence) -> Measurement:
-        is_recorded = evidence.source == "author"
-        run = recordings.recording(key) if is_recorded else recordings.stored_survey(key)
-        number = function(run, MODELS[key])
-        return Measurement(
-            {0: number.value}, number.value, noise=number.noise, method=number.method
-        )
-
-    return Entry(measure, function)
+    return {"value": value, "variance": noise**2, HOW: how}
 
 
 def generations_asked(run: Recording | Survey) -> int:
@@ -51,49 +33,49 @@ def generations_asked(run: Recording | Survey) -> int:
     return len(run.correct) if isinstance(run, Recording) else len(run.answers.replies)
 
 
-def accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
+def accuracy(run: Recording | Survey, model: PublishedModel) -> Fields:
     """Return the share of prompts with a correct answer (Tab. 2)."""
     answers, n = run.answers, len(run.answers.replies)
     if isinstance(run, Survey):
-        return Number(answers.accuracy, f"On {n} prompts.")
+        return obtained(answers.accuracy, f"On {n} prompts.")
     n_asked = generations_asked(run)
     if n < n_asked:
-        return Number(run.accuracy, f"As recorded; {n} of {n_asked} generations were released.")
+        return obtained(run.accuracy, f"As recorded; {n} of {n_asked} generations were released.")
     if answers.right.tolist() != run.correct:
         raise BadInput(
             "The recorded generations do not give the recorded verdicts: import the release again."
         )
-    return Number(answers.accuracy, "From the recorded generations.")
+    return obtained(answers.accuracy, "From the recorded generations.")
 
 
-def staircase_heads(run: Recording | Survey, model: PublishedModel) -> Number:
+def staircase_heads(run: Recording | Survey, model: PublishedModel) -> Fields:
     """Return the number of staircase heads (Tab. 2)."""
     recorded = ", as recorded" if isinstance(run, Recording) else ""
-    return Number(run.n_staircase, f"Heads that win a cell{recorded}.")
+    return obtained(run.n_staircase, f"Heads that win a cell{recorded}.")
 
 
-def ablated_accuracy(run: Recording | Survey, model: PublishedModel, pair: int = 0) -> Number:
+def ablated_accuracy(run: Recording | Survey, model: PublishedModel, pair: int = 0) -> Fields:
     """Return the accuracy without one of the paper's pairs of addition heads (Tab. 2)."""
     if isinstance(run, Recording):
         if run.ablated_accuracy is None:
             raise not_released(model)
-        return Number(run.ablated_accuracy, "As recorded.")
+        return obtained(run.ablated_accuracy, "As recorded.")
     heads = model.pairs[pair]
     for ablated in run.ablated:
         if format_heads(ablated.heads) == heads:
             method = f"Without {heads}; intact {run.answers.accuracy:.3f}."
-            return Number(ablated.answers.accuracy, method)
+            return obtained(ablated.answers.accuracy, method)
     raise BadInput(
         f"The survey of {run.title} is without {heads}: run `carry llm` with --ablate {heads}."
     )
 
 
-def ablated_accuracy_of_second_pair(run: Recording | Survey, model: PublishedModel) -> Number:
+def ablated_accuracy_of_second_pair(run: Recording | Survey, model: PublishedModel) -> Fields:
     """Return the accuracy without the second pair of addition heads (Tab. 2)."""
     return ablated_accuracy(run, model, pair=1)
 
 
-def addition_heads(run: Recording | Survey, model: PublishedModel) -> Number:
+def addition_heads(run: Recording | Survey, model: PublishedModel) -> Fields:
     """Return the pairs of heads that cost most, as many as the paper names (Tab. 2).
 
     Pairs that were ablated at random do not count.
@@ -108,24 +90,24 @@ def addition_heads(run: Recording | Survey, model: PublishedModel) -> Number:
         costliest.append([list(head) for head in ablated.heads])
     accuracies = [f"{format_heads(p.heads)} {p.answers.accuracy:.3f}" for p in pairs]
     method = f"Of the pairs that were chosen: {', '.join(accuracies)}."
-    return Number(costliest if len(costliest) > 1 else costliest[0], method)
+    return obtained(costliest if len(costliest) > 1 else costliest[0], method)
 
 
-def carry_mistakes(run: Recording | Survey, model: PublishedModel) -> Number:
+def carry_mistakes(run: Recording | Survey, model: PublishedModel) -> Fields:
     """Return the share of mistakes that are mistakes in carrying (Sec. 6)."""
     answers, n = run.answers, len(run.answers.replies)
     if n < generations_asked(run):
         raise BadInput(f"Needs all generations; {n} were released.")
     mistakes = int((~answers.right).sum())
-    return Number(answers.carry_share, f"{int(answers.carrying.sum())} of {mistakes} mistakes.")
+    return obtained(answers.carry_share, f"{int(answers.carrying.sum())} of {mistakes} mistakes.")
 
 
-def first_position_accuracy(run: Recording | Survey, model: PublishedModel) -> Number:
+def first_position_accuracy(run: Recording | Survey, model: PublishedModel) -> Fields:
     """Return the accuracy of the answer's first digit (App. G)."""
     n, n_asked = len(run.answers.replies), generations_asked(run)
     method = f"Of the {n} generations that were released, of {n_asked}."
     share = run.answers.by_position[0]
-    return Number(share, method, noise=standard_error(share, n, n_asked))
+    return obtained(share, method, noise=standard_error(share, n, n_asked))
 
 
 def standard_error(share: float, n: int, n_in_all: int) -> float:
@@ -147,22 +129,22 @@ def not_released(model: PublishedModel) -> BadInput:
     )
 
 
-def llm_heads(evidence: Evidence) -> Measurement:
+def llm_heads(evidence: Evidence) -> pd.DataFrame:
     """Lowest accuracy of a 7B model without its costliest pair of chosen heads (Sec. 6).
 
-    The fields of each model also have its lowest accuracy without a random pair.
+    There is a row for each model, which also has its lowest accuracy without a random pair.
 
     Raises:
         BadInput: No 7B model was surveyed.
     """
-    rows: dict[int, Fields] = {}
-    for number, (key, model) in enumerate(MODELS.items() if evidence.source == "ours" else ()):
+    rows: dict[str, Fields] = {}
+    for key, model in MODELS.items() if evidence.source == "ours" else ():
         with suppress(BadInput):
             survey = recordings.stored_survey(key)
             accuracies = [ablated.answers.accuracy for ablated in survey.targeted]
             random = [a.answers.accuracy for a in survey.ablated if a.kind == "random"]
             if accuracies and random:
-                rows[number] = {
+                rows[key] = {
                     "value": min(accuracies),
                     "model": model.title,
                     "lowest_of_random_pairs": min(random),
@@ -172,9 +154,7 @@ def llm_heads(evidence: Evidence) -> Measurement:
         by_author = evidence.source == "author"
         opening = "The author's release has no such runs, and it" if by_author else "It"
         raise BadInput(f"{opening} needs 7B weights: {commands}.")
-    frame = per_run(rows)
-    measurement = summary(frame, below_random_pairs, first_line(llm_heads))
-    return replace(measurement, value=float(frame.value.min()))
+    return per_run(rows)
 
 
 def below_random_pairs(measured: Fields) -> bool:

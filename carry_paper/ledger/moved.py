@@ -1,5 +1,7 @@
 """Rows of the ledger that moved since an earlier result: to another verdict, value or rule."""
 
+import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,32 +10,75 @@ import numpy as np
 from pydantic import RootModel
 
 from carry_core.errors import BadInput
-from carry_core.files import read_bytes
-from carry_paper.ledger.results import Results, Row
+from carry_core.files import data_dir
+from carry_core.runs import SOURCES
+from carry_paper import measurements
+from carry_paper.ledger import ledger
+from carry_paper.ledger.results import Row
 from carry_paper.schemas import read_json
 
 LAST_BITS = 1e-5  # two processors round the stored digits of one value differently
-REMEDY = "name what `carry claims --json` writes, or a file of data/results"
+REMEDY = "name what `carry claims --json` writes, an earlier table of measurements, or a commit"
 
 
 class Rows(RootModel[list[Row]]):
     """The rows that `carry claims --json` writes."""
 
 
-def earlier_rows(path: Path, source: str, only: str = "") -> dict[str, Row]:
+def earlier_rows(name: str, source: str, only: str = "") -> dict[str, Row]:
     """Return the rows of an earlier result whose id starts with `only`, by id.
 
-    A results file is an object, which names its source; `--json` writes a list. `BadInput` is
-    raised if the file is neither, or has the rows of another source.
+    Those of a table, or of the tables of a commit, are judged by today's rules; those that
+    `--json` wrote have the verdicts of their day.
+
+    Args:
+        name: A file of `--json`; a folder with tables of measurements; or a commit.
+        source: `ours` or `author`.
+        only: The beginning of the ids.
+
+    Raises:
+        BadInput: It is none of these, or has no measurements of this source.
     """
-    if not read_bytes(path, REMEDY).lstrip().startswith(b"{"):
-        rows = read_json(path, Rows, REMEDY).root
-    else:
-        results = read_json(path, Results, REMEDY)
-        if results.source != source:
-            raise BadInput(f"{path} holds rows of {results.source}, not of {source}: {REMEDY}.")
-        rows = results.rows
+    path = Path(name)
+    if path.is_dir():
+        return _of_tables(path, source, only)
+    if not path.exists() and _is_commit(name):
+        with tempfile.TemporaryDirectory() as folder:
+            for each in SOURCES:
+                _extract(name, measurements.path_of(each, Path(folder)))
+            return _of_tables(Path(folder), source, only)
+    rows = read_json(path, Rows, REMEDY).root
     return {row.id: row for row in rows if row.id.startswith(only)}
+
+
+def _of_tables(folder: Path, source: str, only: str) -> dict[str, Row]:
+    """Return the rows of the tables in a data folder, judged by today's rules."""
+    if not measurements.is_stored(source, folder):
+        raise BadInput(f"{folder} has no measurements of {source}: {REMEDY}.")
+    author = ledger.measured("author", folder) if source == "ours" else None
+    return ledger.rows(ledger.measured(source, folder), author, only)
+
+
+def _is_commit(name: str) -> bool:
+    """Return True if the repository of the data folder has such a commit."""
+    return _git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").returncode == 0
+
+
+def _extract(commit: str, path: Path) -> None:
+    """Write a table as it was at a commit; nothing if there was none."""
+    shown = _git("show", f"{commit}:./measurements/{path.name}")
+    if shown.returncode == 0:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(shown.stdout)
+
+
+def _git(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    """Return what git says of the data folder; a failure if there is no git."""
+    command = ["git", "-C", str(data_dir()), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, check=False)
+    except OSError:
+        return subprocess.CompletedProcess(command, 1)
 
 
 def moved(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:

@@ -29,12 +29,13 @@ from carry_core.sums import Numbers
 from carry_paper import catalogue
 from carry_paper.checksums import save_table
 from carry_paper.findings import elsewhere, interchange_maps, typology
-from carry_paper.findings.base import Fields
+from carry_paper.findings.base import CONTEXT, Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
 from carry_paper.ledger import registry
-from carry_paper.ledger.compute import stored, unforeseen
-from carry_paper.ledger.entries import Entry, Measurement
+from carry_paper.ledger.entries import VALUE, Entry, Picked
+from carry_paper.ledger.ledger import stored
+from carry_paper.ledger.measuring import Key, of_entry, unforeseen
 from carry_paper.ledger.seeds import carry_swaps
 from carry_paper.schemas import one_of, read_table
 from carry_train import groups
@@ -137,7 +138,8 @@ def rows_about(group: str) -> dict[str, Entry]:
     """
     entries = {}
     for name, entry in registry.ROWS.items():
-        if group in entry.groups and entry.function not in NOT_OF_A_RUN:
+        is_of_runs = isinstance(entry.field, str) and entry.combine != "standard deviation"
+        if group in entry.groups and is_of_runs and entry.function not in NOT_OF_A_RUN:
             entries[name] = entry
     return entries
 
@@ -193,44 +195,32 @@ class Measuring:
 
         rows = []
         for name, entry in entries.items():
-            measurement = self._measured(name, recipe, entry)
-            if measurement is None:
-                continue
-            for key, run in runs_in(measurement, group, entry.groups[0]).items():
+            for (own_group, run), part in self._measured(name, recipe, entry).items():
+                if own_group != group or run is None:
+                    continue
                 row = {"group": group, "recipe": recipe, "run": run, "sha256": digests[run]}
-                fields = stored_fields(measurement.fields[key]) if entry.rule else None
-                value = measurement.runs[key]
-                rows.append({**row, "sums": SUMS, "id": name, "value": value, "fields": fields})
+                fields = stored_fields(part.fields) if entry.rule else None
+                rows.append(
+                    {**row, "sums": SUMS, "id": name, "value": part.value, "fields": fields}
+                )
         return rows
 
-    def _measured(self, name: str, recipe: str, entry: Entry) -> Measurement | None:
-        """Return a row's measurement; None if it is impossible on runs by this recipe."""
+    def _measured(self, name: str, recipe: str, entry: Entry) -> Mapping[Key, Picked]:
+        """Return what a row reads of each run; empty if it is impossible on this recipe's."""
         try:
-            return entry.measure(self.evidence[recipe])
+            return of_entry(entry, self.evidence[recipe])
         except BadInput as error:
             reason = str(error)
         except Exception as error:
             reason = unforeseen(error)
         self.report(f"{name}, {recipe}: not measured. {reason}")
-        return None
-
-
-def runs_in(measurement: Measurement, group: str, first_group: str) -> dict[Any, int]:
-    """Return the runs of a group in a measurement, by the key that they have there.
-
-    Keys are the run's number, or group and number. Numbers alone are those of `first_group`.
-    """
-    numbers = {}
-    for key in measurement.runs:
-        own_group, run = key if isinstance(key, tuple) else (first_group, key)
-        if own_group == group:
-            numbers[key] = int(run)
-    return numbers
+        return {}
 
 
 def stored_fields(fields: Fields) -> Fields:
     """Return fields as they are stored: rounded, and without what is true or false."""
-    values = {name: stored(value) for name, value in fields.items()}
+    others = (VALUE, "variance", *CONTEXT)
+    values = {name: stored(value) for name, value in fields.items() if name not in others}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
@@ -257,7 +247,7 @@ def _shows(row: Mapping[Hashable, Any]) -> bool | None:
     group = groups.find(row["group"])
     fields = {name: math.nan if x is None else x for name, x in row["fields"].items()}
     planned = catalogue.epochs_of_recipe(group, row["recipe"])
-    context = {"layers": group.config.layers, "planned": planned}
+    context = {"layers": group.config.layers, "planned": planned, "primed": group.primed}
     try:
         answer = entry.rule({"value": row["value"], **fields, **context})
     except KeyError as error:

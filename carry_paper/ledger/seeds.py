@@ -36,10 +36,10 @@ from carry_paper.findings import (
     line_table,
     typology,
 )
-from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.base import CONTEXT, MAIN, Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import DRAWN, Need, random_sums
-from carry_paper.ledger import registry
+from carry_paper.ledger import measuring, quantities, registry
 from carry_paper.ledger.entries import Entry
 from carry_paper.schemas import one_of, read_table
 from carry_train import groups
@@ -127,7 +127,7 @@ def measured(
     """
     selection = {MAIN: {"recipe": recipe, "runs": numbers}}
     sample = measure.sample(DRAWN, 3, seed=0)  # as many sums of each class as the paper drew
-    need = Need(frozenset(registry.LAST_HEADS))
+    need = Need(frozenset(quantities.LAST_HEADS))
     for entry in findings().values():
         if entry.need is not None:
             need |= entry.need
@@ -161,18 +161,18 @@ def finding_values(evidence: Evidence, numbers: Sequence[int]) -> pd.DataFrame:
             continue
         if measured_as(name) != name:
             continue
-        measurement = entry.measure(evidence)
-        values = pd.Series(measurement.runs)
-        if values.index.nlevels > 1:  # a finding about several groups
-            values = values.loc[MAIN]
-        columns[name] = values
+        parts = {}
+        for (group, run), part in measuring.of_entry(entry, evidence).items():
+            if group == MAIN and run is not None:
+                parts[run] = part
+        columns[name] = pd.Series({run: part.value for run, part in parts.items()})
         for run in numbers:
-            of_run = measurement.fields.get(run) or measurement.fields.get((MAIN, run))
-            fields[run][name] = of_run or {}
+            of_run = parts[run].fields if run in parts else {}
+            names = [x for x in of_run if x not in ("value", "variance", *CONTEXT)]
+            fields[run][name] = {x: of_run[x] for x in names}
         if name == "kink":
-            columns["kink of the loss"] = pd.Series(
-                {run: of_run["kink"] for run, of_run in measurement.fields.items()}
-            )
+            kinks = {run: part.fields["kink"] for run, part in parts.items()}
+            columns["kink of the loss"] = pd.Series(kinks)
     columns["fields"] = pd.Series(fields)
     return pd.DataFrame(columns, index=list(numbers))
 
@@ -250,7 +250,7 @@ def _shows(row: Mapping[Hashable, Any], name: str, stored_name: str, entry: Entr
     planned = group.epochs
     if row["source"] == "ours":
         planned = groups.RECIPES[row["recipe"]].epochs(group)
-    context = {"layers": group.config.layers, "planned": planned}
+    context = {"layers": group.config.layers, "planned": planned, "primed": group.primed}
     try:
         fields = row["fields"].get(stored_name, {})
         answer = entry.rule({"value": row[stored_name], **context, **fields})

@@ -9,7 +9,6 @@ finding is judged by how many runs show it, and how many should by the paper's w
 holds, the verdict is that we can't tell, with what would settle it.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,7 +16,6 @@ from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from carry_paper.ledger import settling
@@ -311,15 +309,11 @@ def welch(ours: Array, theirs: Array) -> Array:
 
     The variances need not be equal. For runs that are all the same, it is the difference itself.
     """
-    difference = ours.mean(0) - theirs.mean(0)
-    all_the_same = (ours.std(0) == 0) & (theirs.std(0) == 0)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # SciPy warns about cancellation if runs are nearly equal.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        test = scipy.stats.ttest_ind(ours, theirs, equal_var=False)
-        interval = test.confidence_interval(settling.CONFIDENCE)
-    ends = [np.where(all_the_same, difference, end) for end in (interval.low, interval.high)]
-    return np.stack(ends, axis=1)
+    widths = []
+    for std, their_std in zip(ours.std(0, ddof=1), theirs.std(0, ddof=1), strict=True):
+        own, other = Scatter(float(std), len(ours)), Scatter(float(their_std), len(theirs))
+        widths.append(settling.half_width(own, other))
+    return _within(ours.mean(0) - theirs.mean(0), np.array(widths))
 
 
 # ---- counts of runs

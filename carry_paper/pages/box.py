@@ -1,6 +1,7 @@
 """The verdict box at the top of a page: the paper's claims, the runs behind each, the verdicts.
 
-It is made from the committed results, so it needs no weights and is the same wherever a page runs.
+It is judged from the committed measurements, so it needs no weights and is the same wherever a page
+runs.
 A page that runs with a group other than that of the claims says what the paper claims, but judges
 nothing. Nor does a page show a verdict beside other weights than those behind it.
 """
@@ -14,7 +15,7 @@ import pandas as pd
 
 from carry_core import carries
 from carry_core.runs import Runs, folder
-from carry_paper.ledger import export, results
+from carry_paper.ledger import export, ledger
 from carry_paper.ledger.claims import BEYOND, CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, of_groups, percents
 from carry_paper.ledger.results import Row, gathered
@@ -240,7 +241,7 @@ def leave_out_other_weights(lines: Iterable[Line], page_runs: Runs | None) -> li
             for name in names:
                 if (source, name) not in others:
                     paths = _paths(page_runs, source, name)
-                    others[source, name] = results.has_other_weights(source, name, paths)
+                    others[source, name] = ledger.has_other_weights(source, name, paths)
             if any(others[source, name] for name in names):
                 line.leave_out(source)
     return sorted({name for (_, name), is_other in others.items() if is_other})
@@ -283,8 +284,8 @@ def verdict_box(
     Raises:
         BadInput: There is no such id.
     """
-    stored = {source: results.by_id(source) for source in SOURCES}
-    weightless = results.uninformative(stored)
+    stored = {source: ledger.by_id(source) for source in SOURCES}
+    weightless = ledger.uninformative(stored)
     lines = []
     for name in ids:
         claims_of_line = [claims()[name]] if name in claims() else chosen(name)

@@ -4,7 +4,6 @@ Its template is `claims.html.j2`; `book/_static/claims.js` reads the `data-` att
 template writes.
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,8 @@ from markupsafe import Markup, escape
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_paper import author, catalogue
-from carry_paper.ledger import claims, export, results
+from carry_paper import catalogue
+from carry_paper.ledger import claims, export, ledger, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
@@ -99,34 +98,29 @@ class Outcomes:
     Attributes:
         sources: Some of `SOURCES`.
         entries: Every claim, in the ledger's order.
-        weights: The sha256 of the files behind the rows of each source.
     """
 
     sources: tuple[str, ...]
     entries: tuple[Entry, ...]
-    weights: dict[str, dict[str, str]]
 
     def origin(self, source: str) -> str:
         """Return a sentence on the weights behind a source's results.
 
         It also says if other weights are stored now.
         """
-        files = self.weights[source]
-        if not files:
-            return f"No results yet: `carry claims --source {source} --save` computes them."
+        measured = ledger.measured(source).runs
+        if not measured:
+            return f"No results yet: `carry measure --source {source}` makes them."
         if source == "author":
-            n_released = len(author.checksums())
-            return (
-                f"The author's weights are {len(files)} of the {n_released} files of his release."
-            )
-        if results.weights(source) != files:
+            n_runs = sum(map(len, measured.values()))
+            return f"The author's weights: {n_runs} runs of {len(measured)} groups of his release."
+        if any(ledger.has_other_weights(source, group) for group in measured):
             return (
                 "**The results are stale**: other weights lie here now; run"
-                " `carry claims --source ours --save`."
+                " `carry measure --source ours`."
             )
-        names = sorted({name.split("/")[1] for name in files})
-        trained = ", ".join(_training(name) for name in names)
-        return f"Our weights: {trained or 'none yet'}."
+        trained = ", ".join(_training(name) for name in sorted(measured) if catalogue.find(name))
+        return f"Our weights: {trained or 'none here'}."
 
     def counts(self, source: str, *kinds: str) -> Counter[str]:
         """Return the number of rows with each verdict.
@@ -151,30 +145,24 @@ def _training(group: str) -> str:
 def read(source: str | None = None) -> Outcomes:
     """Return the ledger with the committed results of one source, or of both (None).
 
-    A claim that the results do not have, or that has been given another number since, is
-    `not run`; all are if there are no results.
+    All claims are `not run` if nothing was measured.
 
     Raises:
-        BadInput: The results cannot be read.
+        BadInput: The measurements cannot be read.
     """
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
-    all_claims = claims.claims()
-    weightless = results.uninformative({name: results.by_id(name) for name in SOURCES})
+    by_source = {name: ledger.by_id(name) for name in SOURCES}
+    weightless = ledger.uninformative(by_source)
     rows: dict[str, dict[str, Row]] = {}
     order: dict[str, dict[str, int]] = {}
-    weights: dict[str, dict[str, str]] = {}
     for name in SOURCES if source is None else (source,):
-        stored: dict[str, Any] = {"rows": [], "weights": {}}
-        if os.path.lexists(results.path_of(name)):
-            stored = results.read(name)
-        rows[name] = _rows(name, stored["rows"], all_claims)
+        rows[name] = by_source[name] or ledger.rows(ledger.measured(name))
         worst_first = sorted(rows[name].values(), key=badness)
         order[name] = {row.id: place for place, row in enumerate(worst_first)}
-        weights[name] = stored["weights"]
 
     entries = []
-    for id_, claim in all_claims.items():
+    for id_, claim in claims.claims().items():
         entry = Entry(
             claim,
             rows={name: rows[name][id_] for name in rows},
@@ -182,20 +170,7 @@ def read(source: str | None = None) -> Outcomes:
             weightless=weightless.get(id_, ""),
         )
         entries.append(entry)
-    return Outcomes(tuple(rows), tuple(entries), weights)
-
-
-def _rows(source: str, stored: list[Row], all_claims: Mapping[str, Claim]) -> dict[str, Row]:
-    """Return a row for each claim: the stored one, or one that was not run."""
-    by_id = {row.id: row for row in stored}
-    rows = {}
-    for id_, claim in all_claims.items():
-        row = by_id.get(id_)
-        if row is None or row.paper != claim.paper:
-            detail = f"Newer than the results: `carry claims --source {source} --save` computes it."
-            row = results.explained(Row(id_, paper=claim.paper, detail=detail), claim, source)
-        rows[id_] = row
-    return rows
+    return Outcomes(tuple(rows), tuple(entries))
 
 
 def reason(source: str, entry: Entry) -> str:

@@ -25,7 +25,7 @@ from carry_core.runs import FIRST, LAST, History, at_path
 from carry_paper import author
 from carry_paper.catalogue import GroupRuns, find, is_path, load, load_curves
 from carry_paper.findings.interchange_maps import MapsOfRuns
-from carry_paper.ledger import results
+from carry_paper.ledger import ledger
 from carry_paper.pages import author_side, box, parameters, words
 from carry_paper.pages.show import glue, show
 from carry_paper.plots.sides import Layout, subfigures
@@ -303,7 +303,7 @@ class Page(PageWithoutRuns):
             name: The id of the row.
             source: `ours` or `author`.
         """
-        row = results.of_these_weights(source, name)
+        row = ledger.of_these_weights(source, name)
         if self.path is not None or row.groups != [self.group] or not row.runs:
             return None
         return dict(zip(row.keys, row.runs, strict=True))

@@ -10,7 +10,7 @@ from carry_core.sums import Layout
 from carry_paper.findings import dynamics, heads
 from carry_paper.findings.base import MAIN, N1, N1_W0, S01
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import registry
+from tests.helpers.measured import measured
 
 EPOCHS = 400
 EPOCH = np.arange(1, EPOCHS + 1)
@@ -87,7 +87,7 @@ def test_heads_that_change_more_than_a_fiftieth_of_the_training_apart(monkeypatc
     history = one_layer(first=100, last=last)
     monkeypatch.setattr(Evidence, "curves", lambda self, group: history)
     monkeypatch.setattr(Evidence, "planned_epochs", lambda self, group: EPOCHS)
-    measurement = registry.entry("finding/heads_separately").measure(Evidence("ours"))
+    measurement = measured("finding/heads_separately", Evidence("ours"))
     assert measurement.runs == {4: last - 100, 7: last - 100}
     assert list(measurement.shows.values()) == [shows, shows]
 
@@ -226,7 +226,7 @@ def planted(monkeypatch):
 
 @pytest.mark.parametrize(("epoch", "shows"), [(60, True), (64, True), (65, False), (30, False)])
 def test_the_kink_coincides_within_a_hundredth_of_the_epochs(planted, epoch, shows):
-    measurement = registry.entry("finding/kink").measure(planted(dips(epoch)))
+    measurement = measured("finding/kink", planted(dips(epoch)))
     assert measurement.runs == {1: epoch - 60, 3: epoch - 60}
     assert measurement.shows == {1: shows, 3: shows}
 
@@ -238,7 +238,7 @@ def test_a_loss_that_does_not_decay_exponentially_does_not_show_the_kink(planted
     )
     noise = np.exp(np.random.default_rng(0).normal(0, 1.5, EPOCHS))
     history["test_loss"][1, 60:] *= noise[60:]
-    measurement = registry.entry("finding/kink").measure(planted(history))
+    measurement = measured("finding/kink", planted(history))
     # The first decays for too few epochs to say how, the second too unevenly.
     assert list(measurement.shows.values()) == [None, False]
 
@@ -260,7 +260,7 @@ def test_weights_that_still_change_are_compared_with_those_at_s_03(monkeypatch):
 
     norms = {S01: [norm(-0.06), norm(0.005)], MAIN: [norm(0.01), norm(-0.002)]}
     evidence = by_group(monkeypatch, "weight_norm", norms)
-    measurement = registry.entry("finding/weights_not_saturated").measure(evidence)
+    measurement = measured("finding/weights_not_saturated", evidence)
     assert measurement.runs == pytest.approx({0: -0.06, 1: 0.005})
     assert measurement.shows == {0: True, 1: False}
 
@@ -271,7 +271,7 @@ def test_a_loss_that_increases_is_compared_with_those_with_decay(monkeypatch):
     slightly[360:] *= 1.05
     losses = {N1_W0: [rises, falls, slightly], N1: [slightly, falls]}
     evidence = by_group(monkeypatch, "test_loss", losses)
-    measurement = registry.entry("finding/loss_increases").measure(evidence)
+    measurement = measured("finding/loss_increases", evidence)
     assert measurement.shows == {0: True, 1: False, 2: False}
     assert measurement.runs[0] > 1.5
     assert measurement.runs[1] == pytest.approx(1)
@@ -285,7 +285,7 @@ def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("since", "shows"), [(55, True), (150, False), (EPOCHS, False)])
 def test_grokking_would_be_seen(planted, since, shows):
     evidence = planted(exact_match(EPOCH > 50, since < EPOCH))
-    measurement = registry.entry("finding/no_grokking").measure(evidence)
+    measurement = measured("finding/no_grokking", evidence)
     assert {*measurement.shows.values()} == {shows}
     assert shows <= all(value == since - 50 for value in measurement.runs.values())
 

@@ -9,8 +9,8 @@ from carry_paper.findings import elsewhere, heads, interchange_maps, typology
 from carry_paper.findings.base import MAIN, N3
 from carry_paper.findings.elsewhere import FinalMlp
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import registry
 from tests.conftest import random_model
+from tests.helpers.measured import measured
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_group_shows_it_if_two_thirds_of_its_runs_do(planted):
         MAIN: [(0.9, dissected), (0.85, whole), (0.7, whole)],
         N3: [(0.9, whole), (0.9, neither), (0.7, dissected)],
     }
-    measurement = registry.entry("beyond/elsewhere").measure(planted(runs))
+    measurement = measured("beyond/elsewhere", planted(runs))
     assert measurement.runs == pytest.approx({MAIN: 2 / 3, N3: 1 / 3})
     assert measurement.shows == {MAIN: True, N3: False}
     assert measurement.fields[MAIN]["runs"] == 3

@@ -19,11 +19,11 @@ from carry_paper import catalogue
 from carry_paper.findings import heads, lengths, neurons
 from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import registry
 from carry_paper.pages.parameters import chosen_classes
 from carry_train import groups
 from carry_train.groups import GROUPS
 from tests.conftest import random_model
+from tests.helpers.measured import measured
 from tests.helpers.tolerances import assert_close
 from tests.helpers.trainings import save_random
 
@@ -293,13 +293,17 @@ def planted(data, monkeypatch):
 
 
 def shows(rows: pd.DataFrame) -> list[bool]:
-    return [lengths.forgets_unless_primed(fields) for fields in rows.to_dict("records")]
+    shown = []
+    for (group, _), fields in zip(rows.index, rows.to_dict("records"), strict=True):
+        context = {"primed": GROUPS[group].primed}
+        shown.append(lengths.forgets_unless_primed(fields | context))
+    return shown
 
 
 def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):
     measurement = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.2], PRIMED: [0.1, 0.8, 0.7]}))
     assert shows(measurement) == [True, True]
-    assert measurement.value["unprimed", 0] == pytest.approx(0.25)
+    assert measurement.value[PAD6, 0] == pytest.approx(0.25)
     measurement = lengths.length(planted("paper", {PAD6: [0.1, 0.8, 0.7], PRIMED: [0.1, 0.8, 0.2]}))
     assert shows(measurement) == [False, False]
 
@@ -309,17 +313,16 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     for name in (
         "pad6/accuracy_range",
         "pad6/accuracy_epoch500",
-        "pad6_finetuned/weight_norm_before",
         "finding/unprimed_staircase",
         "finding/unprimed_steps",
     ):
         with pytest.raises(
             BadInput, match="^It needs pad6_n2_s0.3_w0.2 at an epoch of the recipe “paper”"
         ):
-            registry.entry(name).measure(quick)
+            measured(name, quick)
     with pytest.raises(BadInput, match="^It needs .* at an epoch of the recipe “paper”"):
         lengths.mlp_2500(quick)
-    change = registry.entry("pad6_finetuned/weight_norm_change").measure(quick)
+    change = measured("pad6_finetuned/weight_norm_change", quick)
     assert change.runs.keys() == {0}
 
 

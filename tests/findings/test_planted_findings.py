@@ -17,9 +17,9 @@ from carry_paper.findings import base, geometry, heads, lengths, survey
 from carry_paper.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Dissected, Survey
-from carry_paper.ledger import registry
-from carry_paper.ledger.entries import Measurement
 from carry_train.groups import GROUPS, MAIN
+from tests.helpers.measured import Answers
+from tests.helpers.measured import measured as answers
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -63,19 +63,19 @@ def surveyed(monkeypatch) -> Plant:
     return plant
 
 
-def measured(name: str, evidence: Evidence) -> Measurement:
-    return registry.entry(f"finding/{name}").measure(evidence)
+def measured(name: str, evidence: Evidence) -> Answers:
+    return answers(f"finding/{name}", evidence)
 
 
-def values(measurement: Measurement) -> list[float]:
+def values(measurement: Answers) -> list[float]:
     return list(measurement.runs.values())
 
 
-def shown(measurement: Measurement) -> list[bool]:
+def shown(measurement: Answers) -> list[bool]:
     return list(measurement.shows.values())
 
 
-def judged(measurement: Measurement) -> tuple[list[float], list[bool]]:
+def judged(measurement: Answers) -> tuple[list[float], list[bool]]:
     return values(measurement), shown(measurement)
 
 
@@ -150,7 +150,7 @@ def test_a_dissection_is_compared_with_random_neurons(surveyed):
         (MAIN, "beyond/dissection_control"),
         (base.DFF512, "beyond/dissection_control_dff512"),
     ):
-        measurement = registry.entry(name).measure(surveyed(group, *runs))
+        measurement = answers(name, surveyed(group, *runs))
         assert judged(measurement) == (pytest.approx([0.4, 0, 0], abs=1e-6), [True, False, False])
 
 
@@ -197,10 +197,14 @@ def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     assert values(measurement)[:2] == pytest.approx([0.89, 0.905])
 
 
+def left(*shares: float) -> base.Fields:
+    return heads.cells_left(cells(*shares))
+
+
 def test_a_full_ablation_works_where_only_carries_are_lost():
-    assert heads.full_ablation_works(cells(0.49, 0.91))
-    assert not heads.full_ablation_works(cells(0.51, 0.91))
-    assert not heads.full_ablation_works(cells(0.0, 0.89))
+    assert heads.full_ablation_works(left(0.49, 0.91))
+    assert not heads.full_ablation_works(left(0.51, 0.91))
+    assert not heads.full_ablation_works(left(0.0, 0.89))
 
 
 def test_with_three_layers_carries_are_lost_but_for_the_exception_of_the_paper(surveyed):

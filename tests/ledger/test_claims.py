@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,20 @@ import yaml
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper import author
-from carry_paper.ledger import claims, compute, results
+from carry_paper import measurements
+from carry_paper.findings.evidence import Evidence
+from carry_paper.ledger import claims, registry
+from carry_paper.ledger import ledger as query
+from carry_paper.ledger.measuring import Measuring, quantities
+from carry_paper.ledger.results import Row
 
 
 @pytest.fixture
 def ledger(data) -> Path:
     """A data folder that has the ledger and the committed results, but no weights."""
     shutil.copy(ROOT / "data" / "claims.yml", data)
-    if (ROOT / "data" / "results").exists():
-        shutil.copytree(ROOT / "data" / "results", data / "results")
+    for name in ("results", "measurements"):
+        shutil.copytree(ROOT / "data" / name, data / name)
     return data
 
 
@@ -70,18 +73,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_results_of_the_author_that_are_damaged_stop_ours(refused, ledger):
-    path = ledger / "results" / "author.json"
+def test_measurements_of_the_author_that_are_damaged_stop_ours(refused, ledger):
+    path = measurements.path_of("author")
     path.write_text("{")
-    (ledger / "results" / "ours.json").unlink()
     before = contents(ledger)
-    assert refused("claims", "--source", "ours", "--save").startswith(f"{path} is damaged")
+    assert refused("claims", "--source", "ours").startswith(f"{path} is damaged")
     assert contents(ledger) == before
 
 
-def test_a_row_that_nothing_measures_is_one_line(refused, data):
+def test_a_row_that_nothing_measures_is_one_line(refused, ledger):
     text = (ROOT / "data" / "claims.yml").read_text()
-    (data / "claims.yml").write_text(text.replace("id: data/sums3", "id: data/sums99", 1))
+    (ledger / "claims.yml").write_text(text.replace("id: data/sums3", "id: data/sums99", 1))
     assert "Nothing measures 'data/sums99'" in refused(
         "claims", "--source", "ours", "--only", "data/"
     )
@@ -130,8 +132,7 @@ def yaml_ids(text: str) -> set[str]:
     return {row["id"] for row in yaml.safe_load(text)}
 
 
-@pytest.mark.slow
-def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_path):
+def test_without_measurements_every_row_says_what_would_make_it(carry, data, tmp_path):
     code, out, err = carry("claims", "--source", "ours", "--json", str(tmp_path / "rows.json"))
     assert (code, err) == (0, "")
     rows = json.loads((tmp_path / "rows.json").read_text())
@@ -156,41 +157,47 @@ def test_without_weights_every_row_says_what_would_make_it(carry, ledger, tmp_pa
     assert by_id["data/sums3"]["verdict"] == "reproduced"
     table = by_id["tab3/final_mlp/NC/accuracy/pos7"]
     assert (table["verdict"], table["value"], table["runs"]) == ("not run", None, [])
-    assert "`carry train n3_s0.3_w0.2`" in table["detail"]
+    assert table["detail"] == "Not measured yet: `carry measure --source ours` does it."
     assert {row["verdict"] for row in rows} == {"reproduced", "not run"}
     assert "30 rows, tab3/final_mlp/NC/accuracy/pos7 to" in out
     assert f"{len(rows)} rows:" in out
 
 
+def measured_now(source: str, prefix: str) -> query.Rows:
+    """The rows of some claims, measured on the weights that are here."""
+    asked = quantities(registry.entry(claim.id) for claim in claims.chosen(prefix))
+    table = Measuring(Evidence(source), asked).rows()
+    author = query.measured("author") if source == "ours" else None
+    return query.rows(query.Measured(source, table), author, prefix)
+
+
 @pytest.mark.slow
-def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release, tmp_path):
+def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release):
     path = with_release / "author" / "n2_s0.3_w0.2" / "run0.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    file = tmp_path / "rows.json"
-    assert (
-        carry("claims", "--source", "author", "--only", "n2/squashing", "--json", str(file))[0] == 0
-    )
-    rows = json.loads(file.read_text())
-    assert {row["verdict"] for row in rows} == {"not run"}
-    assert "run0.safetensors is damaged" in rows[0]["detail"]
+    measurements.path_of("author").unlink()
+    assert carry("measure", "--source", "author", "--only", "n2/squashing")[0] == 0
+    row = query.by_id("author")["n2/squashing/pos7"]
+    assert row.verdict == "not run"
+    assert "run0.safetensors is damaged" in row.detail
 
 
 @pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["data/", "n2/squashing", "pad6_primed/", "tab2/", "llm/"])
 def test_a_sample_of_the_authors_results_again(with_release, prefix):
-    """The weights give today the values and verdicts of the file."""
-    stored = {row.id: row for row in results.read("author")["rows"]}
-    for row in compute.Ledger("author", prefix).rows():
-        _same(row, stored[row.id])
+    """The weights give today the values and verdicts of the table."""
+    stored = query.by_id("author")
+    for name, row in measured_now("author", prefix).items():
+        _same(row, stored[name])
     assert list(stored) == list(claims.claims())
 
 
 @pytest.mark.slow
 def test_a_released_history_gives_the_stored_value_of_its_run(with_release):
     """The fixture has the histories of two of the six runs."""
-    (row,) = compute.Ledger("author", "finding/transition").rows()
-    stored = {row.id: row for row in results.read("author")["rows"]}[row.id]
+    (row,) = measured_now("author", "finding/transition").values()
+    stored = query.by_id("author")[row.id]
     numbers = [int(run) for run in row.fields["run"]]
     assert numbers == [0, 2]
     assert stored.fields["run"] == [str(run) for run in range(6)]
@@ -198,16 +205,7 @@ def test_a_released_history_gives_the_stored_value_of_its_run(with_release):
     assert row.fields["shows"] == [stored.fields["shows"][run] for run in numbers]
 
 
-def test_the_authors_results_name_the_files_that_they_saw(shared, ledger):
-    digests = {
-        p: x
-        for p, x in author.checksums().items()
-        if (shared / "CarryingTransformers" / p).exists()
-    }
-    assert results.read("author")["weights"] == digests, "run `carry claims --source author --save`"
-
-
-def _same(measured: results.Row, stored: results.Row) -> None:
+def _same(measured: Row, stored: Row) -> None:
     assert (measured.id, measured.paper, measured.verdict) == (
         stored.id,
         stored.paper,
@@ -219,53 +217,9 @@ def _same(measured: results.Row, stored: results.Row) -> None:
 
 @pytest.mark.machine
 @pytest.mark.slow
-def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch):
+@pytest.mark.parametrize("prefix", ["n2/squashing", "finding/one_layer_imperfect"])
+def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch, prefix):
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    shipped = results.weights("ours")
-    saved = results.read("ours")
-    assert saved["weights"] == shipped, "stale: run `carry claims --source ours --save`"
-    stored = {row.id: row for row in saved["rows"]}
-    assert list(stored) == list(claims.claims())
-    for prefix in ("data/", "n2/squashing", "finding/one_layer_imperfect"):
-        for row in compute.Ledger("ours", prefix).rows():
-            _same(row, stored[row.id])
-
-
-@pytest.mark.slow
-def test_save_writes_results_and_manifest(carry, ledger, monkeypatch):
-    (ledger / "results" / "ours.json").unlink()
-    assert carry("claims", "--source", "ours", "--save")[0] == 0
-    saved = results.read("ours")
-    assert (saved["version"], saved["source"], saved["weights"]) == (3, "ours", {})
-    assert len(saved["rows"]) == len(claims.claims())
-    assert "results/ours.json" in (ledger / "SHA256SUMS").read_text()
-
-
-@pytest.mark.parametrize("source", ["ours", "author"])
-def test_save_without_the_weights_of_stored_rows_changes_nothing(
-    refused, ledger, source, monkeypatch
-):
-    monkeypatch.setattr(compute, "Ledger", lambda *_: pytest.fail("it was computed first"))
-    before = contents(ledger)
-    message = refused("claims", "--source", source, "--save")
-    assert message.startswith("--save would lose rows: ")
-    assert f"delete {results.path_of(source)}" in message
-    assert contents(ledger) == before
-
-
-def test_rows_that_would_become_not_run_are_not_saved(ledger):
-    """All weights may be there, and yet a survey of a language model be missing."""
-    rows = results.read("author")["rows"]
-    lost = [
-        replace(row, verdict="not run", detail="It is gone.") if row.id == "data/sums3" else row
-        for row in rows
-    ]
-    before = contents(ledger)
-    with pytest.raises(BadInput, match=r"1 rows .* such as data/sums3 \(It is gone\)"):
-        results.save("author", lost)
-    assert contents(ledger) == before
-    by_a_new_rule = [
-        replace(row, rule="another") if row.id == "data/sums3" else row for row in lost
-    ]
-    results.save("author", by_a_new_rule)  # a rule may ask for more than there is
-    assert results.by_id("author")["data/sums3"].verdict == "not run"
+    stored = query.by_id("ours")
+    for name, row in measured_now("ours", prefix).items():
+        _same(row, stored[name])

@@ -13,9 +13,10 @@ from carry_paper.findings import line_table
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
-from carry_paper.ledger import compare, registry, results, seeds
+from carry_paper.ledger import compare, ledger, quantities, seeds
 from carry_train import groups
 from tests.conftest import dissecting_few
+from tests.helpers.measured import measured
 from tests.helpers.trainings import FEW, few_sums, save_random
 
 UNLISTED = "n1_s0.4_w0.5_dff64_h4"
@@ -34,15 +35,15 @@ def main_run():
 @pytest.mark.slow
 def test_what_is_asked_is_what_the_ledger_measures(main_run, few_draws):
     """The same entries, on the same run chosen by its number."""
-    need = Need(frozenset([INTACT, *registry.LAST_HEADS]), dissect=True)
+    need = Need(frozenset([INTACT, *quantities.LAST_HEADS]), dissect=True)
     selection = {MAIN: {"recipe": "quick", "runs": [7]}}
     evidence = Evidence("ours", {MAIN: need}, selection=selection, surveyed=few_sums)
     row_ids = [id_ for id_ in main_run if not id_.startswith("carry/")]
     assert len(row_ids) == len(compare.ENCODER) + 60
     for id_ in row_ids:
-        measurement = registry.entry(id_).measure(evidence)
+        measurement = measured(id_, evidence)
         assert main_run[id_].runs == {"7": pytest.approx(measurement.runs[7], abs=1e-5)}
-        if measurement.shows is not None:
+        if measurement.shows:
             assert main_run[id_].shows == {"7": measurement.shows[7]}
 
 
@@ -75,7 +76,7 @@ def test_the_line_of_a_run_of_ours_is_the_stored_one(main_run):
 
 def test_the_paper_and_our_six_runs_stand_beside_a_cell(main_run):
     cell = "tab1/final_mlp/NC/accuracy/pos7"
-    row = results.by_id("ours")[cell]
+    row = ledger.by_id("ours")[cell]
     assert (main_run[cell].paper, main_run[cell].seeds) == (row.paper, row.runs)
     frame = compare.cells(main_run.values(), "tab1/final_mlp")
     assert frame.groupby("side").run.nunique().to_dict() == {"ours": 6, "paper": 1, "yours": 1}

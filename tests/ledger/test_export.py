@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from carry_core.errors import BadInput
 from carry_core.runs import SOURCES
 from carry_paper.cli.ledger import results_command
-from carry_paper.ledger import export, results
+from carry_paper.ledger import export, ledger
 
 READING = Path(__file__).parents[2] / "book" / "reading.md"
 
@@ -29,7 +29,7 @@ def test_every_stored_row_has_its_line():
     assert printed.exit_code == 0
     table = pd.read_csv(io.StringIO(printed.output), keep_default_na=False)
     assert list(table.columns) == list(export.COLUMNS)
-    stored = {source: results.by_id(source) for source in SOURCES}
+    stored = {source: ledger.by_id(source) for source in SOURCES}
     assert len(table) == sum(map(len, stored.values())) > 0
     for line in table.to_dict("records"):
         row = stored[str(line["source"])][str(line["id"])]
@@ -57,5 +57,5 @@ def test_the_command_writes_a_file_or_counts_verdicts(tmp_path):
 
 def test_a_folder_without_results_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
-    with pytest.raises(BadInput, match="^No results are stored in .*CARRY_DATA"):
+    with pytest.raises(BadInput, match="^Nothing is measured in .*CARRY_DATA"):
         CliRunner().invoke(results_command, ["--csv"], catch_exceptions=False)

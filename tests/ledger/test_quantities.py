@@ -1,9 +1,8 @@
-"""Rows of the ledger that are read off surveys, on small random runs."""
+"""Quantities of small random runs: what the ledger makes of them, and what it does without."""
 
-import json
-import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from carry_core import measure
@@ -12,14 +11,17 @@ from carry_core.model import ModelConfig
 from carry_core.sums import all_sums
 from carry_paper import catalogue
 from carry_paper.findings import survey
-from carry_paper.findings.base import N1
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
-from carry_paper.ledger import compute, quantities, registry
-from carry_paper.ledger.entries import MEAN, Entry, Measurement, Statistic, number
+from carry_paper.ledger import claims, ledger, quantities, registry
+from carry_paper.ledger.entries import Entry, number
+from carry_paper.ledger.measuring import Measuring
+from carry_paper.ledger.measuring import quantities as asked_by
 from carry_train import groups
 from carry_train.groups import MAIN, Group
 from tests.helpers.trainings import save_random
+
+CLAIM = "n2/accuracy"
 
 
 @pytest.fixture
@@ -32,79 +34,103 @@ def published(data, monkeypatch) -> None:
     monkeypatch.setattr(survey, "DRAWN", 300)
 
 
-def reading(statistic: Statistic = MEAN) -> Entry:
-    return number("small", quantities.exact_match, statistic=statistic)
+def combined(monkeypatch, source: str, **more) -> ledger.Combined:
+    """What the small runs say of a claim, by an entry with these attributes."""
+    entry = number("small", quantities.exact_match, registry.UNCHANGED, drawn=20_000, **more)
+    monkeypatch.setitem(registry.ROWS, CLAIM, entry)
+    table = Measuring(Evidence(source), asked_by([entry])).rows()
+    return ledger.combine(claims.claims()[CLAIM], ledger.Measured(source, table))
 
 
-def small(source: str) -> Evidence:
-    return Evidence(source, {"small": registry.UNCHANGED})
-
-
-def test_a_reading_is_the_mean_over_runs_and_names_each(published):
-    measurement = reading().measure(small("ours"))
+@pytest.mark.usefixtures("published")
+def test_a_number_is_the_mean_over_runs_and_names_each(monkeypatch):
+    of_runs = combined(monkeypatch, "ours")
     a, b = all_sums(2)
+    expected = [
+        measure.class_accuracies(model, a, b)[0].exact_match
+        for _, model in catalogue.load("small").models()
+    ]
+    assert of_runs.row.keys == ["0", "1", "2"]
+    assert of_runs.row.runs == pytest.approx(expected)
+    assert of_runs.row.value == pytest.approx(sum(expected) / 3, abs=1e-6)
+    noise = sum(x * (1 - x) / 20_000 for x in expected) ** 0.5 / 3
+    assert of_runs.noise == pytest.approx(noise)
+    (training,) = of_runs.row.trainings
+    assert training.startswith("recipe “quick”, 60 of ")
+
+
+@pytest.mark.usefixtures("published")
+def test_the_run_that_the_paper_shows_stands_for_the_author_only(monkeypatch):
+    row = combined(monkeypatch, "author", shown_run=1).row
+    assert row.value == pytest.approx(row.runs[1], abs=1e-6)
+    assert "run 1, which the paper shows" in row.detail
+    assert len(row.runs) == 3
+    ours = combined(monkeypatch, "ours", shown_run=1).row
+    assert ours.value == pytest.approx(sum(ours.runs) / 3, abs=1e-6)
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("combine", ["median", "standard deviation", "range", "count", "lowest"])
+def test_runs_are_combined_as_the_entry_says(monkeypatch, combine):
+    values = pd.Series(combined(monkeypatch, "ours").row.runs)
     expected = {
-        run: measure.class_accuracies(model, a, b)[0].exact_match
-        for run, model in catalogue.load("small").models()
+        "median": values.median(),
+        "standard deviation": values.std(),
+        "range": [values.min(), values.max()],
+        "count": values.sum(),
+        "lowest": values.min(),
     }
-    assert measurement.runs == pytest.approx(expected)
-    assert measurement.value == pytest.approx(sum(expected.values()) / 3)
-    noise = sum(x * (1 - x) / 20_000 for x in expected.values()) ** 0.5 / 3
-    assert measurement.noise == pytest.approx(noise)
+    of_runs = combined(monkeypatch, "ours", combine=combine)
+    assert of_runs.row.value == pytest.approx(expected[combine], abs=1e-6)
+    assert of_runs.n_runs == 3
+    assert len(of_runs.row.runs) == (0 if combine == "standard deviation" else 3)
 
 
-def test_the_run_that_the_paper_shows_stands_for_the_author_only(published):
-    statistic = Statistic(shown_run=1)
-    author_value = reading(statistic).measure(small("author"))
-    assert author_value.value == author_value.runs[1]
-    assert "run 1, which the paper shows" in author_value.method
-    assert len(author_value.runs) == 3
-    assert reading(statistic).measure(small("ours")).value != author_value.value
-
-
-def test_a_pass_needs_what_its_rows_need():
+def test_a_survey_covers_what_its_rows_need():
     needs = registry.entry("tab1/decision_head/NC/accuracy/pos7").need
     assert needs == Need(frozenset({Ablation(heads={(1, 0)}), Ablation(heads={(1, 1)})}))
     both = needs | registry.entry("n2/dissection/neurons").need
     assert both.dissect
     assert both.ablations == needs.ablations
     assert registry.entry("data/sums3").need is None
-    assert registry.entry("finding/kink").need is None
 
 
-def test_a_row_knows_its_runs_and_what_else_was_measured(monkeypatch):
-    fields = {(N1, 0): {"cost": 0.25}, (MAIN, 3): {"cost": None}}
-    measurement = Measurement(
-        dict.fromkeys(fields, 1.0),
-        1.0,
-        method="The size.",
-        shows=dict.fromkeys(fields, True),
-        fields=fields,
-    )
-    planted = replace(registry.entry("finding/biases"), measure=lambda evidence: measurement)
-    monkeypatch.setitem(registry.ROWS, "finding/biases", planted)
-    (row,) = compute.Ledger("ours", "finding/biases").rows()
-    assert row.fields["run"] == row.keys == [f"{N1} 0", f"{MAIN} 3"]
-    assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == (
-        [True, True],
-        [0.25, None],
-        (2, 2),
-        2,
-    )
-    assert row.detail.startswith("The size. 2 of 2 runs show it.")
+def test_what_a_table_needs_is_measured_and_no_more():
+    """Two quantities for its two ablations, and no dissection."""
+    entries = [registry.entry(claim.id) for claim in claims.chosen("tab1/")]
+    asked = asked_by(entries)
+    names = {quantity.function.__name__ for quantity in asked}
+    assert names == {"without_decision_head", "without_final_mlp"}
+    evidence = Evidence("ours")
+    Measuring(evidence, asked)
+    assert list(evidence.needs) == [MAIN]
+    assert not evidence.needs[MAIN].dissect
 
 
-def test_a_row_that_fails_takes_no_other_with_it(monkeypatch, tmp_path):
-    def fall(evidence):
+@pytest.mark.usefixtures("published")
+def test_a_quantity_that_fails_takes_no_other_with_it(monkeypatch):
+    def fall(survey: survey.Survey) -> dict[str, float]:
         raise KeyError("train_whole")
 
-    monkeypatch.setitem(registry.ROWS, "data/sums4", Entry(fall, None))
-    ledger = compute.Ledger("ours", "data/")
-    journal = tmp_path / "ledger" / "ours.jsonl"
-    rows = {row.id: row for row in ledger.rows(journal)}
-    assert ledger.failed == ["data/sums4"]
-    assert rows["data/sums4"].verdict == "not run"
-    assert "KeyError: 'train_whole'" in rows["data/sums4"].detail
-    assert re.search(r"\(\w+\.py:\d+\)", rows["data/sums4"].detail)
-    assert rows["data/sums3"].verdict == "reproduced"
-    assert [json.loads(line)["id"] for line in journal.read_text().splitlines()] == list(rows)
+    failing = Entry(fall, ("small",), need=Need())
+    working = number("small", quantities.exact_match, registry.UNCHANGED)
+    measuring = Measuring(Evidence("ours"), asked_by([failing, working]))
+    table = measuring.rows()
+    assert measuring.failed == ["test_quantities.fall"]
+    monkeypatch.setitem(registry.ROWS, CLAIM, failing)
+    with pytest.raises(ledger.NotRun, match=r"KeyError: 'train_whole' \(\w+\.py:\d+\)"):
+        ledger.combine(claims.claims()[CLAIM], ledger.Measured("ours", table))
+    monkeypatch.setitem(registry.ROWS, CLAIM, working)
+    assert ledger.combine(claims.claims()[CLAIM], ledger.Measured("ours", table)).row.runs
+
+
+@pytest.mark.usefixtures("published")
+def test_only_what_is_missing_or_of_other_weights_is_measured():
+    entry = number("small", quantities.exact_match, registry.UNCHANGED)
+    table = Measuring(Evidence("ours"), asked_by([entry])).rows()
+    assert Measuring(Evidence("ours"), asked_by([entry])).missing(table) == []
+    assert len(Measuring(Evidence("ours"), asked_by([entry])).missing(table[1:])) == 1
+    changed = table.assign(sha256=["ab" * 32, *table.sha256[1:]])
+    assert len(Measuring(Evidence("ours"), asked_by([entry])).missing(changed)) == 1
+    other = replace(entry, function=quantities.exact_match_without_skips)
+    assert len(Measuring(Evidence("ours"), asked_by([other])).missing(table)) == 1

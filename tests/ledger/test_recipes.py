@@ -14,6 +14,7 @@ from carry_core.files import ROOT, sha256
 from carry_paper import catalogue
 from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange_maps, survey, typology
+from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import recipes, registry, seeds
 from carry_train.groups import MAIN
 
@@ -87,26 +88,17 @@ def test_a_row_that_cannot_be_measured_is_reported_and_left_out(monkeypatch):
     reported = []
     measuring = recipes.Measuring(reported.append)
 
-    def refuse(evidence):
+    def refuse(evidence: Evidence):
         raise BadInput("It needs the paper's epochs.")
 
-    def fail(evidence):
+    def fail(evidence: Evidence):
         return 1 / 0
 
     for function, reason in ((refuse, "It needs the paper's"), (fail, "ZeroDivisionError")):
-        entry = registry.Entry(function, None, (MAIN,))
-        assert measuring._measured("finding/x", "quick", entry) is None
+        entry = registry.Entry(function, (MAIN,))
+        assert measuring._measured("finding/x", "quick", entry) == {}
         assert reported[-1].startswith("finding/x, quick: not measured.")
         assert reason in reported[-1]
-
-
-def test_runs_of_other_groups_in_a_row_do_not_count():
-    of_several = recipes.Measurement({(OTHER, 0): 1.0, (MAIN, 2): 1.0, ("primed", 3): 1.0}, 1.0)
-    assert recipes.runs_in(of_several, MAIN, OTHER) == {(MAIN, 2): 2}
-    # Numbers alone are of the first group.
-    of_numbers = recipes.Measurement({4: 1.0}, 1.0)
-    assert recipes.runs_in(of_numbers, OTHER, OTHER) == {4: 4}
-    assert recipes.runs_in(of_numbers, MAIN, OTHER) == {}
 
 
 # ---- the stored table

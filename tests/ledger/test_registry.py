@@ -1,14 +1,12 @@
 """The table of rows has the ids of `claims.yml`, and each row is measured on small random runs."""
 
-import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from typing import Any, get_type_hints
 
+import pandas as pd
 import pytest
 
 from carry_core import measure
@@ -19,9 +17,10 @@ from carry_paper.findings import elsewhere, interchange_maps, lengths, line_tabl
 from carry_paper.findings import evidence as evidence_module
 from carry_paper.findings.base import DIGITS4
 from carry_paper.findings.evidence import Evidence
-from carry_paper.findings.survey import Survey
-from carry_paper.ledger import claims, compute, registry
-from carry_paper.ledger.entries import Measurement
+from carry_paper.findings.survey import Need, Survey
+from carry_paper.ledger import claims, entries, ledger, registry
+from carry_paper.ledger.entries import takes
+from carry_paper.ledger.measuring import Measuring, of_entry, quantities
 from carry_paper.ledger.registry import ROWS
 from carry_train.groups import GROUPS
 from tests.conftest import drawing_few
@@ -130,63 +129,55 @@ def evidence(tmp_path_factory) -> Iterator[Evidence]:
             (elsewhere, "SUMS", 50),
         ):
             patch.setattr(module, constant, count)
-        yield compute.Ledger("ours").evidence
+        yield Evidence("ours")
 
 
-def signature(function: Callable[..., Any]) -> tuple[str, type]:
-    """Return the name and the type of the parameter that a function is called with."""
-    plain = function.func if isinstance(function, partial) else function
-    hints = get_type_hints(plain if hasattr(plain, "__name__") else type(plain).__call__)
-    for name, hint in hints.items():
-        if hint in (Transformer, Survey, Evidence):
-            return name, hint
-    raise AssertionError(f"{function} takes no model, survey or evidence")
-
-
-def values(result: Any) -> list[Any]:
-    """Return the values of what a number's function returns: fields or a measurement."""
-    if isinstance(result, Measurement):
-        return result.value if isinstance(result.value, list) else [result.value]
-    return [result["value"]]
+@pytest.fixture(scope="module")
+def table(evidence) -> pd.DataFrame:
+    """All quantities, measured."""
+    measuring = Measuring(evidence, quantities(ROWS[name] for name in CALLED))
+    table = measuring.rows()
+    assert measuring.failed == []
+    return table
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CALLED if ROWS[name].rule is None])
-def test_each_number_is_measured_by_what_its_function_takes(evidence, name):
-    entry = ROWS[name]
-    if entry.function is None:
-        assert entry.measure(evidence).value > 0
-        return
-    _, kind = signature(entry.function)
-    if kind is Transformer:
-        argument: Any = evidence.group(entry.groups[0]).model(0)
-    elif kind is Survey:
-        argument = evidence.surveys(entry.groups[0])[0]
-    else:
-        argument = evidence
-    numbers = values(entry.function(argument))
-    assert numbers
-    assert all(isinstance(number, float) for number in numbers)
-    assert not all(map(math.isnan, numbers))
+def test_each_number_is_measured(table, name):
+    measured = ledger.Measured("ours", table, all_runs=True)
+    row = ledger.combine(claims.claims()[name], measured).row
+    numbers = row.value if isinstance(row.value, list) else [row.value]
+    assert all(isinstance(number, float | int) for number in numbers)
+    assert len(row.runs) <= N_RUNS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CALLED if ROWS[name].rule is not None])
-def test_each_finding_is_measured_in_each_run(evidence, name):
+def test_each_finding_is_measured_in_each_run(table, name):
     entry = ROWS[name]
-    _, kind = signature(entry.function)
-    measurement = entry.measure(evidence)
-    assert set(measurement.runs) == set(measurement.shows) == set(measurement.fields)
-    assert 1 <= len(measurement.runs) <= N_RUNS * len(entry.groups)
-    numbers = [*measurement.runs.values(), measurement.value]
-    assert all(isinstance(number, float) for number in numbers)
+    measured = ledger.Measured("ours", table, all_runs=True)
+    row = ledger.combine(replace(claims.claims()[name], recipe_sensitive=False), measured).row
+    assert 1 <= len(row.runs) <= N_RUNS * len(entry.groups)
     if name in ABOUT_CORRECT_SUMS:
-        assert all(map(math.isnan, numbers))
-        assert not any(measurement.shows.values())
+        assert set(row.runs) == {None}
+        assert set(row.fields["shows"]) == {None}
         return
-    assert not all(map(math.isnan, numbers))
-    may_be_undecided = (bool, type(None)) if kind is Evidence else bool
-    assert all(isinstance(shows, may_be_undecided) for shows in measurement.shows.values())
+    assert not all(value is None for value in row.runs)
+    may_be_undecided = (bool, type(None)) if takes(entry.function) is Evidence else bool
+    assert all(isinstance(shows, may_be_undecided) for shows in row.fields["shows"])
+
+
+def test_each_quantity_takes_what_can_be_given_to_it():
+    for entry in ROWS.values():
+        if entry.function is not None:
+            kind = takes(entry.function)
+            assert (kind in (Transformer, Survey, Evidence)) != bool(entry.model), entry.quantity
+            assert kind is Survey or entry.need in (None, Need()), entry.quantity
+
+
+def test_no_two_quantities_have_one_name():
+    functions = {entry.function for entry in ROWS.values()} - {None}
+    assert len({entries.name_of(function) for function in functions}) == len(functions)
 
 
 @pytest.mark.slow
@@ -202,16 +193,12 @@ def test_a_row_of_several_runs_asks_for_its_groups_and_no_others(evidence, monke
         monkeypatch.setattr(Evidence, method, noted)
     # What another test has measured is measured anew.
     monkeypatch.setattr(Evidence, "once", lambda self, key, measure: measure())
-    groups_of_function: dict[Any, set[str]] = {}  # several rows may share a function
     for name in CALLED:
         entry = ROWS[name]
-        # What `typology.statements` measures is kept for all rows beyond the paper.
-        if entry.function is None or entry.need or name.startswith("beyond/"):
+        # What `typology.statements` measures takes long.
+        if entry.function is None or name.startswith("beyond/"):
             continue
-        if signature(entry.function)[1] is not Evidence:
-            continue
-        if entry.function not in groups_of_function:
+        if takes(entry.function) is Evidence:
             groups_read.clear()
-            entry.measure(evidence)
-            groups_of_function[entry.function] = set(groups_read)
-        assert groups_of_function[entry.function] == set(entry.groups), name
+            of_entry(entry, evidence)
+            assert groups_read == set(entry.all_groups), name

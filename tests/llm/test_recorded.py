@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_type_hints
 
 import numpy as np
@@ -10,18 +11,25 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
+from carry_paper.findings.base import Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, language_models, registry
+from carry_paper.ledger.measuring import Measuring, quantities
 from carry_paper.llm import prompts, recordings, survey
 from carry_paper.llm.model import Size, parse_heads
 from carry_paper.llm.prompts import Answers
 from carry_paper.llm.recordings import PublishedModel, Recording
 from carry_paper.llm.staircases import most_frequent
 from carry_paper.llm.survey import Survey
+from tests.helpers.measured import measured
 
 
 def of(name: str, source: str = "author"):
-    return registry.entry(name).measure(Evidence(source))
+    entry = registry.entry(name)
+    (quantity,) = quantities([entry])
+    by_key = Measuring(Evidence(source), [quantity]).fields(quantity, [*quantity.places, ""])
+    (fields,) = by_key.values()
+    return SimpleNamespace(**fields)
 
 
 @pytest.fixture
@@ -134,7 +142,7 @@ def test_each_function_takes_what_its_signature_names(data, name, kind):
     function = registry.ROWS[name].function
     hints = get_type_hints(function)
     assert (hints["run"], hints["model"]) == (Recording | Survey, PublishedModel)
-    assert hints["return"] is language_models.Number
+    assert hints["return"] == Fields
     model = recordings.MODELS[name.split("/")[1]]
     planted(data, model.key, [(pair, "asked", 3) for pair in model.pairs])
     run: Recording | Survey = recordings.stored_survey(model.key)
@@ -145,12 +153,12 @@ def test_each_function_takes_what_its_signature_names(data, name, kind):
             function(run, model)
         return
     number = function(run, model)
-    assert isinstance(number.method, str)
+    assert isinstance(number[language_models.HOW], str)
     if name.endswith("addition_heads"):
         heads = [list(head) for pair in model.pairs for head in parse_heads(pair, Size(32, 32))]
-        assert np.ravel(number.value).tolist() == np.ravel(heads).tolist()
+        assert np.ravel(number["value"]).tolist() == np.ravel(heads).tolist()
     else:
-        assert isinstance(number.value, int | float)
+        assert isinstance(number["value"], int | float)
 
 
 def recorded(run: Survey) -> Recording:
@@ -169,7 +177,7 @@ def recorded(run: Survey) -> Recording:
 
 def test_the_finding_compares_with_random_pairs(data):
     def found():
-        return of("finding/llm_heads", "ours")
+        return measured("finding/llm_heads", Evidence("ours"))
 
     with pytest.raises(
         BadInput, match="It needs 7B weights: `carry llm PATH_TO_ALPACA --template alpaca --ablate"
@@ -180,8 +188,8 @@ def test_the_finding_compares_with_random_pairs(data):
         "llemma",
         [("13:23,15:15", "asked", 3), ("1:1,2:2", "frequent", 8), ("3:3,4:4", "random", 7)],
     )
-    assert (found().value, dict(found().shows)) == (0.3, {1: True})
+    assert (found().runs, found().shows) == ({"llemma": 0.3}, {"llemma": True})
     planted(data, "zephyr", [("17:25,17:26", "asked", 6), ("3:3,4:4", "random", 2)])
-    assert dict(found().shows) == {1: True, 2: False}
+    assert found().shows == {"llemma": True, "zephyr": False}
     with pytest.raises(BadInput, match="The author's release has no such runs"):
-        of("finding/llm_heads")
+        measured("finding/llm_heads", Evidence("author"))

@@ -1,6 +1,5 @@
 """The claims page agrees with the ledger and its results, in HTML that needs no script."""
 
-import json
 import re
 import subprocess
 from collections import Counter
@@ -11,6 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from carry_core.files import ROOT
+from carry_paper import measurements
 from carry_paper.ledger import claims, verdicts
 from carry_paper.pages import claims_page
 from carry_paper.pages.claims_page import Outcomes
@@ -41,40 +41,39 @@ def test_every_row_has_words_of_its_own():
     assert [title for title, count in titles.items() if count > 1] == []
 
 
-def test_a_row_without_results_or_with_a_corrected_number_is_not_run(ledger):  # noqa: F811
-    results, claims_file = ledger / "results" / "ours.json", ledger / "claims.yml"
-    stored = json.loads(results.read_text())
-    results.write_text(
-        json.dumps(stored | {"rows": [r for r in stored["rows"] if r["id"] != "n2/squashing/pos8"]})
-    )
+def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_number_is_judged(ledger):  # noqa: F811
+    table = measurements.read("ours")
+    measurements.write("ours", table[table.quantity != "heads.squashing"])
+    claims_file = ledger / "claims.yml"
     claims_file.write_text(claims_file.read_text().replace("  paper: 0.42\n", "  paper: 0.43\n", 1))
     entries = {e.claim.id: e for e in claims_page.read().entries}
     assert entries["n2/squashing/pos7"].claim.paper == 0.43
+    assert entries["n2/squashing/pos7"].rows["author"].paper == 0.43
     for name in ("n2/squashing/pos7", "n2/squashing/pos8"):
         assert entries[name].verdict("ours") == "not run"
-        assert "`carry claims --source ours --save`" in entries[name].rows["ours"].detail
+        assert "`carry measure --source ours`" in entries[name].rows["ours"].detail
 
 
 @pytest.mark.slow
 def test_both_sources_or_one(ledger):  # noqa: F811
     assert claims_page.read().sources == ("author", "ours")
     assert claims_page.read("ours").sources == ("ours",)
-    (ledger / "results" / "author.json").unlink()
+    measurements.path_of("author").unlink()
     assert len(claims_page.read("ours").entries) == len(claims.claims())
     without_author = claims_page.read()
-    assert {entry.verdict("author") for entry in without_author.entries} == {"not run"}
-    assert "`carry claims --source author --save`" in without_author.origin("author")
+    assert {entry.verdict("author") for entry in without_author.entries} == {
+        "not run",
+        "reproduced",  # what needs no runs
+    }
+    assert "`carry measure --source author`" in without_author.origin("author")
     assert "not run" not in {without_author.counts("ours").most_common(1)[0][0]}
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    monkeypatch.setattr(claims_page.results, "weights", lambda source: committed.weights[source])
     assert "stale" not in committed.origin("ours")
-    assert f"{len(committed.weights['author'])} of the 123 files" in committed.origin("author")
-    monkeypatch.setattr(
-        claims_page.results, "weights", lambda source: {"runs/x.safetensors": "0" * 64}
-    )
+    assert "runs of 13 groups of his release" in committed.origin("author")
+    monkeypatch.setattr(claims_page.ledger, "has_other_weights", lambda source, group: True)
     assert "stale" in committed.origin("ours")
 
 

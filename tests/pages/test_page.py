@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
-from pydantic import TypeAdapter
 
-from carry_core import carries
+from carry_core import carries, runs
 from carry_core.errors import BadInput
 from carry_core.sums import Layout
+from carry_paper import measurements
 from carry_paper.findings import adder, dynamics, heads, neurons, pentagon
-from carry_paper.ledger import results
+from carry_paper.ledger import ledger, results
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import box, words
 from carry_paper.pages.html import Html
@@ -123,29 +123,22 @@ def test_a_box_judges_nothing_on_a_page_of_another_group():
     assert "<svg" in judged.html
 
 
-def store_results(files: dict[str, str]) -> None:
-    """Store results of a claim on the group, made from files with these sha256."""
-    path = results.path_of("ours")
-    path.parent.mkdir(exist_ok=True)
-    row = results.Row(
-        "finding/transition",
-        "Sec. 3",
-        None,
-        value=1.0,
-        runs=[1.0, 1.0],
-        verdict="reproduced",
-        n=2,
-        fields={"run": ["0", "3"], "shows": [True, True]},
-        groups=[NAME],
-    )
-    content = {"version": results.VERSION, "source": "ours", "weights": files, "rows": [row]}
-    path.write_bytes(TypeAdapter(results.Results).dump_json(results.Results(**content)))
+def store_results(digests: dict[int, str]) -> None:
+    """Store measurements of a claim on the group, of runs whose weights have these sha256."""
+    fields = {"steepest_rise": 500.0, "attention_passes_half": 500.0}
+    rows = []
+    for run, digest in digests.items():
+        about = {"source": "ours", "group": NAME, "recipe": "paper", "run": run, "epochs": 1000}
+        measured = {"quantity": "dynamics.transition", "value": 1.0, "fields": fields}
+        rows.append(about | measured | {"sha256": digest, "ships": 1})
+    table = pd.DataFrame(rows, columns=measurements.COLUMNS)
+    measurements.write("ours", table)
 
 
 def test_no_verdict_stands_beside_other_weights(page):
     """Those that the results were made from, others, and one run more than they have."""
-    files = results.weights("ours")
-    store_results(files)
+    digests = {run: runs.digest(weights) for run, weights in page.runs.weights.items()}
+    store_results(digests)
     judged = box.verdict_box(["finding/transition"], NAME, page_runs=page.runs)
     assert "ours: 2 of 2 " in judged.text
     assert "sha256" not in judged.html
@@ -153,8 +146,12 @@ def test_no_verdict_stands_beside_other_weights(page):
     save_random(groups.find(NAME), (40,))
     with_one_more = Page("fig99", source="ours", group=NAME, run=40)
     assert with_one_more.runs.numbers == (0, 3, 40)
-    changed = dict.fromkeys(files, "0" * 64)
-    for page_runs, weights in ((with_one_more.runs, files), (page.runs, changed), (None, changed)):
+    changed = dict.fromkeys(digests, "ab" * 32)
+    for page_runs, weights in (
+        (with_one_more.runs, digests),
+        (page.runs, changed),
+        (None, changed),
+    ):
         store_results(weights)
         unjudged = box.verdict_box(["finding/transition"], NAME, page_runs=page_runs)
         assert "ours" not in unjudged.text
@@ -163,16 +160,16 @@ def test_no_verdict_stands_beside_other_weights(page):
         assert "<svg" in judged.html
         assert "<svg" not in unjudged.html
     store_results(changed)
-    assert results.of_these_weights("ours", "finding/transition").runs == []
-    store_results(files)
-    assert results.of_these_weights("ours", "finding/transition").runs == [1.0, 1.0]
+    assert ledger.of_these_weights("ours", "finding/transition").runs == []
+    store_results(digests)
+    assert ledger.of_these_weights("ours", "finding/transition").runs == [1.0, 1.0]
 
 
 def test_the_box_is_empty_where_there_are_no_results(page):
     empty = box.verdict_box(["finding/transition", "tab1/final_mlp/"], None, page_runs=page.runs)
     assert "ours: " not in empty.text
     assert "There are no results of the ledger in this data folder" in empty.html
-    assert results.of_these_weights("author", "finding/transition").runs == []
+    assert ledger.of_these_weights("author", "finding/transition").runs == []
 
 
 def test_a_page_takes_any_run_that_exists(page):
@@ -555,7 +552,7 @@ def test_a_run_that_is_missing_is_refused_with_the_range_of_those_that_exist(dat
 
 def test_a_count_of_runs_is_the_ledger_s_where_the_weights_are_its_own(page, monkeypatch):
     row = results.Row("a", runs=[1.0, 0.0], fields={"run": ["0", "3"]}, groups=[NAME])
-    monkeypatch.setattr(results, "of_these_weights", lambda source, name: row)
+    monkeypatch.setattr(ledger, "of_these_weights", lambda source, name: row)
     assert page.counted("a", "ours") == {"0": True, "3": False}
     assert page.of_ledger("a", "ours") == {"0": row.runs[0], "3": row.runs[1]}
     row = replace(row, groups=[NAME, "n1_s0.2_w1.0"])

@@ -15,7 +15,7 @@ import pytest
 
 from carry_core import Ablation
 from carry_core.errors import BadInput
-from carry_paper.ledger import report, results
+from carry_paper.ledger import ledger, report
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
 from carry_paper.pages.html import slug, unbroken
@@ -35,8 +35,8 @@ PILL = re.compile(
 
 def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdict():
     html = box.verdict_box(["tab1/final_mlp/"], MAIN).html
-    rows = results.by_id("ours")
-    weightless = results.uninformative({source: results.by_id(source) for source in box.SOURCES})
+    rows = ledger.by_id("ours")
+    weightless = ledger.uninformative({source: ledger.by_id(source) for source in box.SOURCES})
     cells = [
         name for name in claims() if name.startswith("tab1/final_mlp/") and name not in weightless
     ]
@@ -49,7 +49,7 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
     linked = PILL.findall(html)
     assert linked
     assert all(
-        verdict in (slug(rows[name].verdict), slug(results.by_id("author")[name].verdict))
+        verdict in (slug(rows[name].verdict), slug(ledger.by_id("author")[name].verdict))
         for verdict, _, _, name in linked
     )
     assert all(opens == explanation for _, opens, explanation, _ in linked)
@@ -206,7 +206,7 @@ def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
 
 
 def test_a_finding_that_no_run_can_tell_has_no_count():
-    rows = [row for row in results.by_id("ours").values() if row.shown and not row.shown[1]]
+    rows = [row for row in ledger.by_id("ours").values() if row.shown and not row.shown[1]]
     assert rows
     text = box.verdict_box(row.id for row in rows).text
     assert "0 of 0" not in text

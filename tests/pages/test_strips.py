@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from bs4 import BeautifulSoup
 
-from carry_paper.ledger import results
+from carry_paper.ledger import ledger
 from carry_paper.ledger.claims import claims
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import TO_EXPLAIN
@@ -66,7 +66,7 @@ def test_a_band_is_narrower_than_its_scale():
 
 
 def test_a_row_about_groups_does_not_speak_of_runs():
-    row = results.by_id("author")["beyond/elsewhere"]
+    row = ledger.by_id("author")["beyond/elsewhere"]
     assert row.counts_groups
     (lane,) = strips.lanes([claims()[row.id]], {"author": [row]})
     assert "groups show it" in lane.label
@@ -74,7 +74,7 @@ def test_a_row_about_groups_does_not_speak_of_runs():
     meaning = BeautifulSoup(html, "html.parser").select_one(".verdict-meaning").get_text()
     assert "of the groups show it" in meaning
     assert "Not in groups" in meaning
-    assert not results.by_id("author")["finding/staircase"].counts_groups
+    assert not ledger.by_id("author")["finding/staircase"].counts_groups
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_box_draws_the_runs_of_each_row_and_names_them(table_1):
     drawings = table_1.find_all("svg")
     assert len(drawings) == 2 * 4
     assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
-    stored = results.by_id("ours")[NUMBER]
+    stored = ledger.by_id("ours")[NUMBER]
     titles = [title.text for title in drawings[-1].find_all("title")]
     assert Counter(title.partition(":")[0] for title in titles) == Counter(
         f"run {key}" for key in stored.keys
@@ -167,7 +167,7 @@ def test_a_verdict_says_what_it_means_and_links_to_its_row(table_1):
 
 @pytest.mark.parametrize("source", ["author", "ours"])
 def test_each_row_that_is_not_reproduced_says_why_in_the_open_and_nothing_twice(source):
-    rows = [row for row in results.by_id(source).values() if row.verdict in TO_EXPLAIN and row.why]
+    rows = [row for row in ledger.by_id(source).values() if row.verdict in TO_EXPLAIN and row.why]
     assert len(rows) > 10
     html = BeautifulSoup(box.verdict_box([row.id for row in rows]).html, "html.parser")
     details = html.find("details").text

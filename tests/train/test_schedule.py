@@ -14,7 +14,7 @@ from carry_core.sums import Layout
 from carry_paper import catalogue
 from carry_paper.findings import dynamics, lengths
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import quantities
+from carry_paper.ledger.entries import COMBINE
 from carry_paper.pages import playground, words
 from carry_paper.plots import curves as drawn
 from carry_train import curves, groups, loop
@@ -291,17 +291,15 @@ def test_the_range_of_accuracies_says_how_often_it_was_measured(evidence):
     whole = np.stack([epoch / 1000, epoch / 2000])
     history = {"runs": np.array([0, 1]), "epochs": epoch, "long_whole": whole}
     full, sparse = (
-        quantities.accuracy_range(evidence(x)) for x in (history, thin(history, tested))
+        lengths.best_on_longer_sums(evidence(x)) for x in (history, thin(history, tested))
     )
-    assert full.runs == sparse.runs == pytest.approx({0: 1.0, 1: 0.5})
-    assert full.value == sparse.value == pytest.approx([0.5, 1.0])
-    assert "tested" not in full.method
-    assert "tested after every 10 epochs" in sparse.method
+    assert full.value.tolist() == sparse.value.tolist() == pytest.approx([1.0, 0.5])
+    assert "resolution" not in full
+    assert sparse.resolution.tolist() == [10, 10]
     with pytest.raises(BadInput, match="up to epoch 1000; these have 990"):
-        quantities.accuracy_range(evidence(thin(history, tested[:-1])))
-    alone = {"runs": np.array([0]), "epochs": epoch, "long_whole": whole[:1]}
-    with pytest.raises(BadInput, match="a range over models, and there is one run"):
-        quantities.accuracy_range(evidence(alone))
+        lengths.best_on_longer_sums(evidence(thin(history, tested[:-1])))
+    with pytest.raises(BadInput, match="a range over runs, and there is one only"):
+        COMBINE["range"]([0.5])
 
 
 # ---------------------------------------------------------------- what is drawn

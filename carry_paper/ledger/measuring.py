@@ -1,0 +1,305 @@
+"""Measures quantities on runs: from weights to rows of the table of measurements."""
+
+import math
+import re
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from carry_core import runs
+from carry_core.errors import BadInput
+from carry_core.files import sha256
+from carry_core.model import Transformer
+from carry_paper.findings.base import CONTEXT, Fields
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import Need, Survey
+from carry_paper.ledger.entries import (
+    NO_NEED,
+    VALUE,
+    Entry,
+    Function,
+    Picked,
+    name_of,
+    picked,
+    takes,
+)
+from carry_paper.llm import recordings
+from carry_paper.measurements import COLUMNS, REASON, is_reason
+from carry_train import groups
+
+Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
+FROM_CURVES = "dynamics.", "lengths.length", "lengths.best_on_longer_sums"
+
+
+class Quantity:
+    """A quantity, and all that some rows of the ledger read of it.
+
+    Attributes:
+        function: The function that measures it.
+        epoch: The epoch of the weights; the last if None.
+        places: The groups or the language model on which it is measured.
+        need: What a survey has to cover; None if it needs none.
+    """
+
+    def __init__(self, function: Function, epoch: int | None = None) -> None:
+        self.function = function
+        self.epoch = epoch
+        self.places: dict[str, None] = {}
+        self.need: Need | None = None
+
+    def add(self, places: Iterable[str], need: Need | None) -> None:
+        """Add the places of a row, and what it needs."""
+        self.places.update(dict.fromkeys(places))
+        if takes(self.function) is Survey:
+            self.need = (self.need or NO_NEED) | (need or NO_NEED)
+
+
+def quantities(entries: Iterable[Entry]) -> list[Quantity]:
+    """Return the quantities that rows read, each once."""
+    by_name: dict[tuple[Any, ...], Quantity] = {}
+    for entry in entries:
+        if entry.function is None:
+            continue
+        places = (*entry.places, *((entry.beside.group,) if entry.beside else ()))
+        key = (entry.function, entry.epoch)
+        by_name.setdefault(key, Quantity(*key)).add(places, entry.need)
+        if entry.among is not None:
+            other = (entry.among.function, None)
+            by_name.setdefault(other, Quantity(*other)).add(entry.groups, NO_NEED)
+    return list(by_name.values())
+
+
+class Measuring:
+    """Measures quantities on a source's runs; what they share is measured once.
+
+    Attributes:
+        evidence: The source's weights and learning curves.
+        failed: The quantities that raised an unforeseen error.
+    """
+
+    def __init__(self, evidence: Evidence, asked: Iterable[Quantity]) -> None:
+        """Prepare; nothing is loaded yet.
+
+        Args:
+            evidence: The source's runs. Its `needs` are set to what is asked.
+            asked: The quantities.
+        """
+        self.evidence = evidence
+        self.source = evidence.source
+        self.asked = list(asked)
+        for quantity in self.asked:
+            for place in quantity.places if quantity.need is not None else ():
+                need = evidence.needs.get(place, NO_NEED)
+                evidence.needs[place] = need | (quantity.need or NO_NEED)
+        self.failed: list[str] = []
+        self._loaded: dict[str, runs.Runs | None] = {}
+        self._digests: dict[tuple[str, int, bool], str] = {}
+
+    def rows(self) -> pd.DataFrame:
+        """Return a row for each run and quantity.
+
+        A quantity that cannot be measured has a row with the reason, and does not affect others.
+        """
+        rows: list[dict[str, Any]] = []
+        for quantity in self.asked:
+            rows += self.of_quantity(quantity)
+        return as_table(rows)
+
+    def missing(self, table: pd.DataFrame) -> list[Quantity]:
+        """Return the quantities of which a run has no row in a table, or one of other weights."""
+        stored: dict[Any, Any] = {}
+        for row in table[~table.fields.map(is_reason)].to_dict("records"):
+            run = None if pd.isna(row["run"]) else int(row["run"])
+            epoch = None if pd.isna(row["epoch"]) else int(row["epoch"])
+            key = (row["quantity"], epoch, row["group"])
+            stored.setdefault(key, {})[row["recipe"], run] = row["sha256"]
+        lacking = []
+        for quantity in self.asked:
+            places = [x for x in quantity.places or [""] if self._is_missing(quantity, x, stored)]
+            if len(together(quantity)) > 1:
+                quantity.places = dict.fromkeys(places)
+            if places:
+                lacking.append(quantity)
+        return lacking
+
+    def _is_missing(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> bool:
+        """Return True if a quantity has to be measured on some run of a group."""
+        rows = stored.get((name_of(quantity.function), quantity.epoch, place), {})
+        if not rows:
+            return True
+        loaded = self._runs(place) if place in groups.GROUPS else None
+        of_whole_groups = {number for _, number in rows} == {None}
+        for run in loaded.numbers if loaded is not None and not of_whole_groups else ():
+            about = self._about(quantity, place, run)
+            if rows.get((about["recipe"], run), "") != about.get("sha256"):
+                return True
+        return False
+
+    def of_quantity(self, quantity: Quantity) -> list[dict[str, Any]]:
+        """Return the rows of a quantity."""
+        rows: list[dict[str, Any]] = []
+        for places in together(quantity):
+            try:
+                fields_by_key = self.fields(quantity, places)
+            except BadInput as error:
+                rows.append(self._row(quantity, (places[0], None), {REASON: str(error)}))
+            except Exception as error:
+                self.failed.append(name_of(quantity.function))
+                rows.append(self._row(quantity, (places[0], None), {REASON: unforeseen(error)}))
+            else:
+                rows += [self._row(quantity, key, x) for key, x in fields_by_key.items()]
+        return rows
+
+    def fields(self, quantity: Quantity, places: list[str]) -> dict[Key, Fields]:
+        """Return what is measured on each run, by group and number.
+
+        Raises:
+            BadInput: It cannot be measured.
+        """
+        key = (quantity.function, quantity.epoch, *places)
+        return self.evidence.once(key, lambda: self._measured(quantity, places))
+
+    def _measured(self, quantity: Quantity, places: list[str]) -> dict[Key, Fields]:
+        """Measure a quantity on each run."""
+        function, place = quantity.function, places[0]
+        kind = takes(function)
+        if kind is Transformer:
+            if quantity.epoch is not None:
+                self.evidence.by_the_papers_epochs(place)
+            by_run = self.evidence.each(place, lambda run, model: function(model), quantity.epoch)
+            return {(place, run): fields for run, fields in by_run.items()}
+        if kind is Survey:
+            surveys = self.evidence.surveys(place)
+            return {(place, run): function(survey) for run, survey in surveys.items()}
+        if kind is Evidence:
+            arguments = (place,) if of_a_group(function) else ()
+            frame = function(self.evidence, *arguments)
+            records = frame.to_dict("records")
+            return {key_of(i, place): x for i, x in zip(frame.index, records, strict=True)}
+        is_recorded = self.source == "author"
+        run = recordings.recording(place) if is_recorded else recordings.stored_survey(place)
+        return {(place, None): function(run, recordings.MODELS[place])}
+
+    def _row(self, quantity: Quantity, key: Key, fields: Fields) -> dict[str, Any]:
+        """Return a row of the table."""
+        group, run = key
+        others = {}
+        for name, value in fields.items():
+            if name not in (VALUE, "variance", *CONTEXT):
+                others[name] = value
+        row: dict[str, Any] = dict.fromkeys(COLUMNS) | {
+            "source": self.source,
+            "group": group or None,
+            "epoch": quantity.epoch,
+            "quantity": name_of(quantity.function),
+            "value": fields.get(VALUE),
+            "variance": fields.get("variance"),
+            "fields": others,
+            "ships": 0,
+        }
+        if group in groups.GROUPS and fields.keys() != {REASON}:
+            row |= self._about(quantity, group, run)
+        return row
+
+    def _about(self, quantity: Quantity, group: str, run: int | None) -> dict[str, Any]:
+        """Return what a row says of its run."""
+        about: dict[str, Any] = {"run": run, "recipe": "paper"}
+        name = name_of(quantity.function)
+        if quantity.need is not None and run is not None:
+            about["sample"] = self.evidence.sample(group)
+        loaded = self._runs(group)
+        if loaded is None:  # of the author's, only learning curves were released
+            return about | {"epochs": groups.find(group).epochs}
+        about["epochs"] = loaded.record["epochs"]
+        if self.source == "ours":
+            about["recipe"] = loaded.record["recipe"]
+        if run is None or run not in loaded.numbers:
+            return about
+        path = loaded.stored[run].path
+        about["sha256"] = self._digest(loaded, run, of_curves=name.startswith(FROM_CURVES))
+        if self.source == "ours" and path.is_relative_to(runs.folder("ours")):
+            about["ships"] = 1
+        return about
+
+    def _runs(self, group: str) -> runs.Runs | None:
+        """Return a group's runs, or None if there are no weights."""
+        if group not in self._loaded:
+            has = self.evidence.has(group)
+            self._loaded[group] = self.evidence.group(group) if has else None
+        return self._loaded[group]
+
+    def _digest(self, loaded: runs.Runs, run: int, *, of_curves: bool) -> str:
+        """Return the sha256 of a run's weights, or of the file with its learning curves."""
+        key = (loaded.group, run, of_curves)
+        if key not in self._digests:
+            curves = loaded.stored[run].path.with_suffix(".npz")
+            is_file = of_curves and curves.exists()
+            self._digests[key] = sha256(curves) if is_file else runs.digest(loaded.weights[run])
+        return self._digests[key]
+
+
+def as_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a table of measurements."""
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return table.astype(dict.fromkeys(("run", "epoch", "epochs"), "Int64") | {"value": object})
+
+
+def together(quantity: Quantity) -> list[list[str]]:
+    """Return the places of a quantity, those together that are measured in one call."""
+    places = [*quantity.places]
+    if takes(quantity.function) is Evidence and not of_a_group(quantity.function):
+        return [places or [""]]
+    return [[place] for place in places]
+
+
+def of_entry(entry: Entry, evidence: Evidence) -> dict[Key, Picked]:
+    """Return what a row of the ledger reads of each run: its value, and what its rule reads.
+
+    Raises:
+        BadInput: It cannot be measured on these runs.
+    """
+    (quantity, *others) = quantities([replace(entry, among=None)])
+    assert not others
+    measuring = Measuring(evidence, [quantity])
+    fields_by_key: dict[Key, Fields] = {}
+    for places in together(quantity):
+        fields_by_key |= measuring.fields(quantity, places)
+    beside: dict[str, Any] = {}
+    if entry.beside is not None:
+        compared = [x for (group, _), x in fields_by_key.items() if group == entry.beside.group]
+        beside[entry.beside.field] = [fields[VALUE] for fields in compared]
+    parts = {}
+    for key, fields in fields_by_key.items():
+        if entry.beside is None or key[0] in entry.groups:
+            own_fields = {VALUE: math.nan, **fields}
+            part = picked(own_fields, entry.field) if isinstance(entry.field, str) else None
+            value = float(bool(entry.counts(fields))) if entry.counts else part and part.value
+            parts[key] = Picked(value, 0.0, {**fields, **beside})
+    return parts
+
+
+def of_a_group(function: Function) -> bool:
+    """Return True if a function of a source's evidence also takes the name of a group."""
+    return "group" in function.__annotations__
+
+
+def key_of(index: Any, place: str) -> Key:
+    """Return the group and the run that an index of a quantity's frame names."""
+    if isinstance(index, tuple):
+        return index[0], int(index[1])
+    return (index, None) if isinstance(index, str) else (place, int(index))
+
+
+def unforeseen(error: Exception) -> str:
+    """Return a line on an unforeseen error, with its place in our code."""
+    frames = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        if re.search("carry_(core|paper)", frame.filename):
+            frames.append(frame)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+    message = " ".join(str(error).split())
+    return f"It failed unexpectedly: {type(error).__name__}: {message} ({place})."
