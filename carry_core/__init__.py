@@ -3,7 +3,6 @@
 The names below are the ones that notebooks use most. The modules that they come from have the rest.
 """
 
-from carry_core.errors import point_to_moved_modules
 from carry_core.interventions import Ablation as Ablation
 from carry_core.interventions import MeanAblation as MeanAblation
 from carry_core.interventions import Patch as Patch
@@ -17,5 +16,3 @@ from carry_core.model import Transformer as Transformer
 from carry_core.runs import load as load
 from carry_core.sums import all_sums as all_sums
 from carry_core.sums import encode as encode
-
-point_to_moved_modules()

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput
+from carry_core.hooks import Hook, HookAt, TensorHook
 from carry_core.interventions import (
     INTACT,
     ActivationsOf,
@@ -26,7 +27,7 @@ from carry_core.interventions import (
     Intervention,
     Source,
 )
-from carry_core.model import Hook, HookAt, Read, TensorHook, Transformer, activations_at
+from carry_core.model import Read, Transformer, activations_at
 
 AnyIntervention = Intervention | Combined
 # Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.

@@ -58,6 +58,4 @@ class MovedModules:
             raise ImportError(f"{name} is now {MOVED[name]}: import it from there.", name=name)
 
 
-def point_to_moved_modules() -> None:
-    """Let an import of a module that was moved fail with one line that says where it is."""
-    sys.meta_path.append(MovedModules)
+sys.meta_path.append(MovedModules)

@@ -264,9 +264,16 @@ def leading_recipe(group: str) -> str:
     trained = sorted(path.name for path in (root / group).glob("*") if path.is_dir())
     if len(trained) == 1:
         return trained[0]
-    several = f"its recipes are {', '.join(trained)}: name one of them" if trained else "no run"
-    known = ", ".join(list(recipes)[:LISTED]) or "the path of a file or folder"
-    raise BadInput(f"{group!r} in {root}: {several}; expected a name such as {known}.")
+    if trained:
+        raise BadInput(
+            f"{group} in {root} has runs by {', '.join(trained)}, and {LEADING} names none of "
+            f"them: name one, as in recipe={trained[0]!r}."
+        )
+    names = ", ".join(list(recipes)[:LISTED]) or "n2_s0.3_w0.2"
+    raise BadInput(
+        f"No group {group!r} in {root}: expected a name such as {names}, or the path of a run's "
+        "file or of a folder with some."
+    )
 
 
 def leading_recipes(root: Path) -> dict[str, str]:

@@ -13,14 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.model import (
-    POINTS,
-    PassEnd,
-    Read,
-    TensorHook,
-    Transformer,
-    no_hook,
-)
+from carry_core.hooks import PassEnd, TensorHook, no_hook
+from carry_core.model import POINTS, Read, Transformer
 from carry_fast.blocks import Zeroed
 from carry_fast.compiled import parts_of
 

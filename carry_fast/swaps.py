@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core.errors import BadInput, check_whole
+from carry_core.hooks import TensorHook, no_hook
 from carry_core.interventions import Patch
-from carry_core.model import ModelConfig, TensorHook, Transformer, no_hook, rotate
+from carry_core.model import ModelConfig, Transformer, rotate
 from carry_core.pairs import Pairs
 from carry_core.sums import encode
 from carry_fast.plain import is_plain, is_precise

@@ -16,8 +16,8 @@ from carry_train import groups
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
 from carry_train.groups import Group, Recipe
-from carry_train.loop import Progress
 from carry_train.precisions import Precision
+from carry_train.progress import Progress
 
 # A test is a forward pass: with the same sums it takes this share of the time of a step.
 TEST_OVER_STEP = 0.3

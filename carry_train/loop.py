@@ -7,18 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.runs import run_path
 from carry_fast.layers import keep_memory
 from carry_train import fused, groups
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice, check_precision, choose, trainer_class
-from carry_train.groups import Group, Recipe
+from carry_train.groups import Group
 from carry_train.precisions import (
     FUSED_BF16,
     FUSED_FP32,
@@ -29,6 +26,7 @@ from carry_train.precisions import (
     exactly,
     named,
 )
+from carry_train.progress import Progress, missing
 from carry_train.seeds import OWN, Seeds, recorded
 from carry_train.trainer import TRITON_VERSION, State, Trainer
 
@@ -44,16 +42,6 @@ PYTORCH = exactly(TORCH_FP32)
 
 # Called with the runs in training, their progress in words, and their progress as a share.
 Report = Callable[[str, str, float], None]
-
-
-class Progress(NamedTuple):
-    """The progress of a run: epochs done, and batches done of the next epoch."""
-
-    epochs: int
-    batches: int
-
-
-NOT_BEGUN = Progress(0, 0)
 
 
 @dataclass(frozen=True)
@@ -247,42 +235,6 @@ def check_parents(plan: Iterable[tuple[Checkpoints, Collection[int]]]) -> None:
             for own_epoch, paper_epoch in recipe.snapshots(group, run).items():
                 if own_epoch <= recipe.epochs(group):
                     will_exist.add((group.name, paper_epoch, run))
-
-
-def missing(
-    checkpoints: Checkpoints,
-    numbers: Collection[int],
-    out: Path,
-    seeds: Seeds = OWN,
-) -> dict[int, Progress]:
-    """Return the runs that `out` lacks, or has with fewer epochs, with their progress.
-
-    Raises:
-        BadInput: A file or a checkpoint is damaged, or has other seeds.
-    """
-    group, recipe = checkpoints.group, checkpoints.recipe
-    progress: dict[int, Progress] = {}
-    seeds.check_group(group)
-    for run in numbers:
-        path = run_path(out, group.name, recipe.name, run)
-        if is_finished(path, group, recipe, seeds):
-            continue
-        progress[run] = NOT_BEGUN
-        if checkpoints.path(run).exists():
-            _, record = checkpoints.load(run)
-            seeds.check_run(group, record, checkpoints.path(run))
-            progress[run] = Progress(record["epoch"], record.get("batches", 0))
-    return progress
-
-
-def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) -> bool:
-    """Return True if a run's file has all epochs; raise `BadInput` for damage or other seeds."""
-    if not path.exists():
-        return False
-    record = runs.describe(path, group.name)["record"]
-    seeds.check_run(group, record, path)
-    epochs: int = record["epochs"]
-    return epochs >= recipe.epochs(group)
 
 
 def train_group(

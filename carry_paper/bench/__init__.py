@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from carry_core import bridges, interventions, measure, sums
+from carry_core import model as core_model
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, json_bytes
 from carry_core.interventions import INTACT, Ablation
@@ -239,8 +240,8 @@ UNCHECKED: tuple[tuple[Any, str, Any], ...] = (
     (engine, "is_precise", lambda model: True),
     (engine, "is_own_kind", lambda intervention: True),
     (ModelConfig, "checked_read", lambda config, read, length=None: read),
-    (Transformer, "_checked", lambda model, hook, read, length: hook),
-    (Transformer, "_embedded", lambda model, tokens: model.embed(tokens)),
+    (core_model, "checked_hook", lambda hook, *points, **read: hook),
+    (core_model, "checked_embedding", lambda embed, tokens, layout: embed(tokens)),
 )
 
 

@@ -26,11 +26,12 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_train import estimates, fused, groups, loop, precisions
+from carry_train import estimates, fused, groups, loop, precisions, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice, multiplies_bf16
-from carry_train.loop import Conditions, Progress
+from carry_train.loop import Conditions
 from carry_train.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
+from carry_train.progress import Progress
 from carry_train.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
@@ -126,7 +127,7 @@ def train(
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
-        missing = loop.missing(checkpoints, run_numbers, out, seeds)
+        missing = progress.missing(checkpoints, run_numbers, out, seeds)
         if missing:
             estimates.check_memory(checkpoints.group, checkpoints.recipe, device)
         chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)

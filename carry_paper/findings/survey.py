@@ -15,9 +15,10 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
+from carry_core.hooks import HookAt
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.model import HookAt, Transformer
+from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_paper.findings.last_layer import Indices, LastLayer
 from carry_train import groups

@@ -35,8 +35,9 @@ from torch import Tensor
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import replacing
+from carry_core.hooks import HookAt, Point
 from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
-from carry_core.model import HookAt, Point, Transformer
+from carry_core.model import Transformer
 from carry_paper import catalogue
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, carry_line, dynamics, geometry, line_table

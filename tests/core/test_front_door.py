@@ -17,6 +17,7 @@ WRONG = {
 
 
 @pytest.mark.slow
+@pytest.mark.types
 def test_a_type_checker_sees_wrong_calls_and_no_others(tmp_path):
     """It shares the cache of `make types`, and takes as long as this where there is none yet.
 

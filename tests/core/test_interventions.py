@@ -7,8 +7,9 @@ import torch
 
 from carry_core import sums
 from carry_core.errors import BadInput
+from carry_core.hooks import cache_hook
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
-from carry_core.model import ModelConfig, Transformer, cache_hook
+from carry_core.model import ModelConfig, Transformer
 from carry_fast.blocks import PlainBlock
 from carry_fast.first_layer import FirstLayer
 from carry_fast.prefixes import SharedPrefix

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
+from carry_core.hooks import HookAt
 from carry_core.interventions import Ablation, MeanAblation, Patch
-from carry_core.model import POINTS, HookAt, ModelConfig, Transformer, rotary, rotate
+from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
 from tests.conftest import random_model, tokens_of
 from tests.helpers.tolerances import assert_close
 

@@ -45,7 +45,9 @@ def test_the_only_recipe_needs_no_list_and_no_known_name(root):
 def test_the_list_says_which_of_two_recipes_leads(root):
     save(root, "paper")
     save(root, "quick")
-    with pytest.raises(BadInput, match="its recipes are paper, quick: name one of them"):
+    with pytest.raises(
+        BadInput, match="has runs by paper, quick, and leading.json names none of them"
+    ):
         load(NAME)
     assert load(NAME, recipe="paper").record["recipe"] == "paper"
     (root / "leading.json").write_text(json.dumps({NAME: "quick"}))
@@ -66,7 +68,7 @@ def test_runs_that_are_loaded_together_are_the_most_that_were_trained_alike(root
 
 
 def test_a_name_that_is_not_there_is_one_line(root):
-    with pytest.raises(BadInput, match="'other' in .*: no run; expected a name such as"):
+    with pytest.raises(BadInput, match="No group 'other' in .*: expected a name such as"):
         load("other")
     with pytest.raises(BadInput, match="recipe='paper' with the author's runs, which have none"):
         load(NAME, "author", recipe="paper")

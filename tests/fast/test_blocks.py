@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from carry_core import measure
+from carry_core.hooks import HookAt, cache_hook, no_hook
 from carry_core.interventions import INTACT, Ablation, Patch
-from carry_core.model import HookAt, cache_hook, no_hook
 from carry_fast.blocks import PlainBlock, Zeroed
 from carry_fast.prefixes import SharedPrefix, zeroed_in
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations

@@ -50,7 +50,7 @@ def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
         monkeypatch.setenv("CARRY_ENGINE", name)
         measured.append(
             {
-                "table": measure.accuracy(model, (a, b), conditions),
+                "table": measure.accuracy(model, a, b, conditions),
                 "attention": measure.attention(model, a, b),
                 "activations": measure.activations(model, a, b, ["logits", "blocks.0.mlp.post"]),
                 "decision head": measure.carries_moved_by_heads(model),
@@ -88,7 +88,7 @@ import torch
 from carry_core import Ablation, ModelConfig, Transformer, accuracy, attention, measure, sample
 model = Transformer(ModelConfig()).eval()
 a, b = sample(20, 3, seed=0)
-print(len(accuracy(model, (a, b), Ablation(heads={(1, 0)}))), attention(model, a, b).shape)
+print(len(accuracy(model, a, b, Ablation(heads={(1, 0)}))), attention(model, a, b).shape)
 print(len(measure.carries_moved_by_heads(model)))
 """
 

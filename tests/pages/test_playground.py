@@ -16,8 +16,9 @@ import torch
 from carry_core import interventions as core_interventions
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
+from carry_core.hooks import no_hook
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
-from carry_core.model import ModelConfig, Transformer, no_hook
+from carry_core.model import ModelConfig, Transformer
 from carry_paper import catalogue
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, line_table

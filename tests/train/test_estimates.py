@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from carry_core.model import ModelConfig, Transformer
-from carry_train import estimates, groups, loop
+from carry_train import estimates, groups, loop, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice
 from carry_train.groups import MAIN
-from carry_train.loop import NOT_BEGUN, Progress
 from carry_train.precisions import TORCH_FP32
+from carry_train.progress import NOT_BEGUN, Progress
 from carry_train.trainer import Trainer
 
 SMALL = "digits2_n1_s0.4_w1.0"
@@ -121,7 +121,7 @@ def test_a_container_has_the_memory_that_it_may_use(monkeypatch, tmp_path, limit
 
 def test_a_large_group_whose_runs_are_there_needs_no_memory(carry, data, monkeypatch):
     monkeypatch.setattr(estimates, "memory_of", lambda device: 1)
-    monkeypatch.setattr(loop, "missing", lambda *_: {})
+    monkeypatch.setattr(progress, "missing", lambda *_: {})
     assert carry("train", SMALL, "--device", "cpu")[0] == 0
 
 

@@ -16,7 +16,7 @@ needs.require("Triton")
 
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
-from carry_train import gpu, gpu_kernels, groups, loop, trainer
+from carry_train import gpu, gpu_kernels, groups, loop, progress, trainer
 from carry_train.checkpoints import Checkpoints
 from carry_train.gpu import GpuStep, Settings
 from carry_train.gpu_trainer import GpuTrainer
@@ -157,7 +157,7 @@ def test_finetuning_goes_on_with_the_parents_optimiser(data, monkeypatch):
     )
     conditions = Conditions(DEVICE, exactly(TRITON_BF16))
     assert loop.train_group(first, [0, 1], data / "runs", conditions)
-    assert loop.missing(first, [0, 1], data / "runs") == {}
+    assert progress.missing(first, [0, 1], data / "runs") == {}
     assert first.load(1)[1]["adam_step"] == 2 * RECIPE.steps_in_epoch(parent)
 
     tuned = GpuTrainer(child, RECIPE, [0, 1], DEVICE, precision=TRITON_BF16)

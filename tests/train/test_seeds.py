@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from carry_core.errors import BadInput
 from carry_core.runs import run_path
 from carry_paper import catalogue
-from carry_train import groups, loop
+from carry_train import groups, loop, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.precisions import FUSED_FP32, TORCH_FP32
 from carry_train.seeds import OWN, Seeds
@@ -172,9 +172,9 @@ def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
     assert description["record"].pop("seeds") == {"init": 2, "order": None, "mask": 2}
     save_file(load_file(path), path, {"carry": json.dumps(description)})
     for seeds in (OWN, Seeds(init=2), Seeds(mask=2)):
-        assert loop.missing(checkpoints, [2], out, seeds) == {}
+        assert progress.missing(checkpoints, [2], out, seeds) == {}
     with pytest.raises(BadInput, match="has other seeds .*: pass no seeds to go on"):
-        loop.missing(checkpoints, [2], out, Seeds(order=2))
+        progress.missing(checkpoints, [2], out, Seeds(order=2))
 
 
 @pytest.mark.slow
