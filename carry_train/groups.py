@@ -248,7 +248,7 @@ RECIPES = {
         "minute",
         4e-3,
         warmup=300,
-        steps=3600,
+        steps=4000,
         batch=128,
         cooldown=0.8,
         segments=100,
