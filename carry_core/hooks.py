@@ -231,13 +231,7 @@ def requested_points(names: Names, hook_names: list[str]) -> list[str]:
         return hook_names
     if not callable(names):
         return list(names)
-    requested = [name for name in hook_names if names(name)]
-    if not requested:
-        raise BadInput(
-            "The filter of names is true of no hook point: "
-            "expected it to be of one such as blocks.0.attn.z."
-        )
-    return requested
+    return [name for name in hook_names if names(name)]
 
 
 def hook_of_functions(hooks: Hooks, hook_name: Callable[[str], str]) -> TensorHook:

@@ -17,10 +17,11 @@ from torch import Tensor
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors, replacing
 from carry_core.model import parameter_shapes
-from carry_core.runs import History, check_count, check_seeds, run_path, save_run
+from carry_core.runs import History, check_count, run_path, save_run
 from carry_train.curves import check_curves
 from carry_train.groups import Group, Recipe
 from carry_train.precisions import named
+from carry_train.seeds import check_seeds
 from carry_train.trainer import MOMENTS, State, part
 
 FORMAT = "1"

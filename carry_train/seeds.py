@@ -9,6 +9,7 @@ import torch
 from numpy.random import SeedSequence
 
 from carry_core.errors import BadInput
+from carry_core.runs import check_count
 from carry_train.groups import Group
 
 # Each of these children of a number's `SeedSequence` seeds one stream.
@@ -100,6 +101,17 @@ def recorded(record: dict[str, Any]) -> Recorded:
     """Return the seeds of a run with this record; its number, if the record is too old for them."""
     seeds: Recorded = record.get("seeds") or OWN.record(record["run"])
     return seeds
+
+
+def check_seeds(seeds: object) -> None:
+    """Raise `ValueError` unless these are seeds by name; `parent` has those of a parent run."""
+    if not isinstance(seeds, dict):
+        raise ValueError("its seeds are no object")
+    for name, seed in seeds.items():
+        if name == "parent":
+            check_seeds(seed)
+        elif seed is not None:
+            check_count(f"seeds.{name}", seed, 0)
 
 
 def _child(number: int, use: int) -> SeedSequence:
