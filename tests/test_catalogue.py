@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import runs
+from carry_core import load, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir, replacing
 from carry_core.runs import run_path
@@ -92,6 +92,30 @@ def test_snapshots_are_read_when_they_are_asked_for(two):
     two.unlink()
     with pytest.raises(BadInput, match="run0.safetensors does not exist"):
         loaded.model(0, epoch=7)
+
+
+def test_the_list_follows_what_leads(data):
+    """It is what the core reads; a recipe that leads no more is replaced, others stay."""
+    publish("quick", 60, range(6))
+    publish("paper", 1000, [0, 1])
+    (data / "runs" / "leading.json").write_text('{"another": "by hand"}')
+    catalogue.write_leading(data / "runs", NAME)
+    assert runs.leading_recipes(data / "runs") == {"another": "by hand", NAME: "quick"}
+    assert load(NAME).record == catalogue.load(NAME).record
+    publish("paper", 1000, [2])
+    catalogue.write_leading(data / "runs", NAME)
+    assert load(NAME).numbers == catalogue.load(NAME).numbers == (0, 1, 2)
+
+
+def test_the_shipped_list_is_what_leads():
+    """The core's `load` and the paper's give the same runs of each group."""
+    root = ROOT / "data" / "runs"
+    listed = runs.leading_recipes(root)
+    assert listed.keys() == {path.name for path in root.iterdir() if path.is_dir()}
+    for name, recipe in listed.items():
+        leading = catalogue.leading(name)
+        assert {run.record["recipe"] for run in leading.values()} == {recipe}, name
+        assert load(name).numbers == tuple(leading), name
 
 
 def test_which_runs_lead(data):
