@@ -38,7 +38,7 @@ def text(name: str) -> str:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z-]+):.*##", text("Makefile"), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):.*(?:##|#:)", text("Makefile"), re.MULTILINE))
 
 
 def torch_pin() -> str:
