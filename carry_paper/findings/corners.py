@@ -27,7 +27,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import measure, sums
-from carry_core.model import Transformer, no_hook
+from carry_core.hooks import no_hook
+from carry_core.model import Transformer
 from carry_core.sums import Layout
 from carry_paper.findings import carry_line
 from carry_paper.findings.bars import Bar

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from carry_core.groups import MAIN
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper.findings import carry_line, corner_table, corners, critiques, scrubbing
 from carry_paper.findings.carry_line import Column, Stream, carry_columns, unit
 from carry_paper.findings.corners import HIGH, LOW, NINE, STATES, Corners
+from carry_train.groups import MAIN
 from tests.conftest import random_model
 from tests.findings.test_interchange import Logits, hand_made
 
