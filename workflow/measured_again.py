@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from part import commit_number
 
-from carry_core import carries, groups, measure, sums
+from carry_core import carries, measure, sums
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_paper import measurements
@@ -24,6 +24,7 @@ from carry_paper.findings.survey import LARGEST_WHOLE, Survey
 from carry_paper.ledger import code_digest, registry
 from carry_paper.ledger.entries import name_of, takes
 from carry_paper.ledger.measuring import Measuring, Quantity, quantities
+from carry_train import groups
 
 # Of 1, or of the value where that is larger. The last bits differ between processors, and one sum
 # in some thousands may get another answer.

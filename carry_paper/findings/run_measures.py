@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from carry_core import measure, runs
+from carry_core import measure
 from carry_core.model import Transformer
+from carry_paper import catalogue
 from carry_paper.findings import dynamics, heads, interchange, interchange_maps, typology
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
@@ -74,7 +75,7 @@ def on_the_way(evidence: Evidence, group: str) -> pd.DataFrame:
     return per_run(rows)
 
 
-def snapshots(loaded: runs.Runs, run: int, count: int | None = None) -> pd.DataFrame:
+def snapshots(loaded: catalogue.GroupRuns, run: int, count: int | None = None) -> pd.DataFrame:
     """Return the values of `PARTS` in a run at each of its snapshots and at the end, by `epoch`.
 
     There is no row if the run has no snapshots. `count` is the number of pairs, `typology.COUNT` if
@@ -82,7 +83,7 @@ def snapshots(loaded: runs.Runs, run: int, count: int | None = None) -> pd.DataF
     """
     count = count or typology.COUNT
     if loaded.source == "ours":  # other runs of the group may have no snapshots
-        loaded = runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
+        loaded = catalogue.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
     if not loaded.snapshots:
         return pd.DataFrame(columns=["epoch", "head", *PARTS])
     models = {}

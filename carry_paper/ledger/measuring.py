@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import sha256
 from carry_core.model import Transformer
@@ -30,6 +30,7 @@ from carry_paper.ledger.entries import (
 )
 from carry_paper.llm import recordings
 from carry_paper.measurements import COLUMNS, REASON, WHOLE, is_reason, to_store
+from carry_train import groups
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
 OTHER_CODE = "stale: other code measured it"

@@ -19,7 +19,6 @@ import scipy
 
 from carry_core import measure, runs
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS
 from carry_paper import measurements
 from carry_paper.ledger import exchangeability, ledger, registry, settling, verdicts
 from carry_paper.ledger.claims import Claim, claims
@@ -27,6 +26,7 @@ from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT
 from carry_paper.ledger.ledger import Measured
 from carry_paper.ledger.verdicts import Array
+from carry_train.groups import GROUPS
 
 PAPER, QUICK = "paper", "quick"
 # Sums of each carry class on which runs were surveyed for the comparison. A share that is counted

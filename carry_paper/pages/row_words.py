@@ -12,13 +12,13 @@ from math import floor, log10
 from statistics import median
 from typing import Any
 
-from carry_core import groups
 from carry_paper.ledger import report
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.report import percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NO_VERDICT, NOT_RUN
 from carry_paper.pages.minus import minus_signs
+from carry_train import groups
 
 SMALLEST_IN_DECIMALS = 1e-4  # a smaller number has an exponent
 ACCURACY_RANGE = 1.0  # that of a quantity in claims.yml, unless it names another

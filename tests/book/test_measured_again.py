@@ -4,8 +4,8 @@ import measured_again
 import pandas as pd
 import pytest
 
-from carry_core.groups import MAIN
 from carry_paper import measurements
+from carry_train.groups import MAIN
 
 
 @pytest.fixture

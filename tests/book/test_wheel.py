@@ -16,12 +16,15 @@ from pathlib import Path
 import dist
 import pytest
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.files import ROOT, sha256
+from carry_paper import catalogue
+from carry_train import groups
 from tests.helpers.printed import assert_same_words
 
 pytestmark = pytest.mark.slow
 BARE = ROOT / "_build" / "bare"
+PACKAGES = ("carry_core", "carry_fast", "carry_train", "carry_paper")
 MAIN_RUNS = f"data/runs/{groups.MAIN}/paper"
 # What replaces the network: whatever asks for a connection fails.
 OFFLINE = "import socket; socket.socket.connect = socket.getaddrinfo = None; "
@@ -57,9 +60,10 @@ def contents(wheel: Path) -> dict[str, bytes]:
 def test_the_wheel_has_the_main_group_s_runs_and_no_other_weights(built):
     packed = contents(built[1])
     inside = {name for name in packed if name.startswith("carry_core/data/")}
-    leading = runs.find(groups.MAIN).values()
+    leading = catalogue.find(groups.MAIN).values()
     expected = {path.with_suffix(suffix) for path in leading for suffix in (".npz", runs.SUFFIX)}
-    assert inside == {f"carry_core/{MAIN_RUNS}/{path.name}" for path in expected}
+    names = {f"{MAIN_RUNS}/{path.name}" for path in expected} | {"data/runs/leading.json"}
+    assert inside == {f"carry_core/{name}" for name in names}
     for path in expected:
         assert packed[f"carry_core/{MAIN_RUNS}/{path.name}"] == path.read_bytes()
     assert len(expected) == 2 * groups.GROUPS[groups.MAIN].n_runs
@@ -67,7 +71,7 @@ def test_the_wheel_has_the_main_group_s_runs_and_no_other_weights(built):
 
 def test_the_wheel_says_what_it_is(built):
     packed = contents(built[1])
-    assert {"carry_core/py.typed", "carry_paper/py.typed"} < packed.keys()
+    assert {f"{package}/py.typed" for package in PACKAGES} < packed.keys()
     (licence,) = (name for name in packed if name.endswith("licenses/LICENSE"))
     assert packed[licence] == (ROOT / "LICENSE").read_bytes()
     (name,) = (name for name in packed if name.endswith("/METADATA"))
@@ -162,7 +166,7 @@ def printed(bare_python, tmp_path_factory) -> dict[str, str]:
 
 
 def test_its_runs_are_the_repository_s(printed):
-    weights = runs.load(groups.MAIN).weights.values()
+    weights = catalogue.load(groups.MAIN).weights.values()
     assert printed["digests"].split() == [*map(runs.digest, weights)]
 
 

@@ -9,14 +9,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.groups import MAIN
-from carry_paper import measurements
+from carry_paper import catalogue, measurements
 from carry_paper.findings import heads, interchange, run_measures, typology
 from carry_paper.ledger import kinds_of_run, registry
 from carry_paper.ledger.measuring import as_table
+from carry_train.groups import MAIN
 
 N_PAIRS = 60  # where a test swaps parts
 
@@ -186,7 +185,7 @@ def shipped():
 
 def test_every_run_by_quick_is_in_the_shipped_table(shipped):
     quick = shipped[(shipped.source == "ours") & (shipped.recipe == "quick")]
-    assert set(quick.run) == set(runs.find(MAIN, recipe="quick", runs=range(1000)))
+    assert set(quick.run) == set(catalogue.find(MAIN, recipe="quick", runs=range(1000)))
     assert len(kinds_of_run.judged(shipped)) == 58
     assert quick[["one head", "exact match", "staircase", "learned"]].notna().all(axis=None)
 
@@ -197,7 +196,7 @@ def test_every_run_by_quick_is_in_the_shipped_table(shipped):
 @pytest.mark.slow
 def test_parts_are_what_the_map_says(monkeypatch):
     monkeypatch.setattr(run_measures.interchange_maps, "PAIRS", N_PAIRS)
-    loaded = runs.load(MAIN, recipe="quick", runs=[2])
+    loaded = catalogue.load(MAIN, recipe="quick", runs=[2])
     counts = interchange.PairCounts(N_PAIRS, N_PAIRS)
 
     def parts(model):
@@ -208,7 +207,7 @@ def test_parts_are_what_the_map_says(monkeypatch):
     assert measured == pytest.approx({"value": expected.pop("one head"), **expected})
 
     with_snapshots = replace(loaded, snapshots=(83, 250))
-    monkeypatch.setattr(runs, "load", lambda *arguments, **options: with_snapshots)
+    monkeypatch.setattr(catalogue, "load", lambda *arguments, **options: with_snapshots)
     way = run_measures.snapshots(with_snapshots, 2, N_PAIRS).set_index("epoch")
     assert set(way.index) == {5, 15, 60}  # 83 and 250 of the paper's epochs, and the end
     for epoch, model in ((60, loaded.model(2)), (5, loaded.model(2, 83))):

@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from carry_core.files import ROOT
-from carry_core.groups import MAIN
 from carry_paper import measurements
 from carry_paper.ledger import claims, settling, two_recipes
 from carry_paper.ledger.measuring import as_table
+from carry_train.groups import MAIN
 
 NUMBER = "n2/no_skip_accuracy"
 FINDING = "finding/previous_sum"

@@ -1,0 +1,438 @@
+"""The carry and the nine in whole groups: measured on all runs, stored, read back.
+
+One table has a row for each run and each column of its sums that can receive a carry, with the
+sha256 of the run's weights: what swaps do in each state (`corners`), what comes of the critiques
+(`critiques`), and how much of the loss the algorithm recovers (`scrubbing`). It stores what was
+measured; what the criteria decide is derived whenever it is read.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import pandas as pd
+import scipy
+import torch
+from pydantic import BaseModel, ConfigDict, Field, Json
+
+from carry_core import measure, runs
+from carry_core.errors import BadInput
+from carry_core.files import data_dir
+from carry_core.model import Transformer
+from carry_paper import catalogue
+from carry_paper.checksums import save_table
+from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
+from carry_paper.findings.bars import Bar
+from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.corners import IN_EACH_STATE
+from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.line_table import KEY, Selection
+from carry_paper.schemas import one_of, read_table
+from carry_train import groups
+from carry_train.groups import Group
+
+TUPLES_OF_PADDED = 1_000  # tuples of a column in padded groups, which have more columns
+DECIMALS = 4  # places of a stored number
+REMEDY = "restore it with `git checkout`, or delete it and run `make corners`"
+MEASURED = ["states", "line_critiques", "plane_critiques", "losses"]
+
+
+class StoredCorners(BaseModel):
+    """The columns of the stored table; those of `MEASURED` hold what the functions return."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    source: list[Annotated[str, one_of(runs.SOURCES)]]
+    group: list[str]
+    recipe: list[Annotated[str, one_of(groups.RECIPES)]]
+    run: list[Annotated[int, Field(ge=0)]]
+    sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    digits: list[Annotated[int, Field(ge=2)]]
+    reads: list[Annotated[str, Field(pattern="^pos[0-9]+$")]]
+    states: list[Json[dict[str, Any]]]
+    line_critiques: list[Json[dict[str, Any]] | None]
+    plane_critiques: list[Json[dict[str, Any]] | None]
+    losses: list[Json[dict[str, Any]]]
+
+
+# ---- measuring
+
+
+def measured_columns(
+    model: Transformer, n_digits: int, count: int, n_sums: int = scrubbing.SUMS
+) -> list[dict[str, Any]]:
+    """Return a row for each column of a run, with `digits`, `reads` and what `MEASURED` names."""
+    generator = torch.Generator().manual_seed(0)
+    head = measure.decision_head(model)
+    names = model.config.layout.position_names
+    rows = []
+    for column in carry_line.carry_columns(model.config, n_digits):
+        of = corners.corners_of(model, column, generator, count)
+        states = corners.fields_of(model, of, generator)
+        row: dict[str, Any] = {"digits": n_digits, "reads": names[column.answer], "states": states}
+        if states["reason"] is None:
+            line, plane = (partial(f, of) for f in (corners.line_basis, corners.plane_basis))
+            row["line_critiques"] = critiques.critiques(model, of, line)
+            row["plane_critiques"] = critiques.critiques(model, of, plane)
+        row["losses"] = scrubbing.column_losses(model, of, head, generator, n_sums)
+        rows.append(row)
+    return rows
+
+
+def measure_group(
+    source: str,
+    name: str,
+    report: Callable[[str], object] = lambda done: None,
+    selection: Selection = Selection(),  # noqa: B008 (it is immutable)
+    count: int | None = None,
+) -> pd.DataFrame:
+    """Return a row for each column of each run of a group, on sums of its own length.
+
+    Args:
+        source: `ours` or `author`.
+        name: The group.
+        report: A function that is called with a line after each run.
+        selection: The runs.
+        count: The number of tuples in each column; the group's default if None.
+
+    Raises:
+        BadInput: As `line_table.check_group`; or there are no such runs.
+    """
+    group = line_table.check_group(groups.find(name))
+    loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
+    recipe = loaded.record["recipe"] if source == "ours" else "paper"
+    rows = []
+    for run, model in loaded.models():
+        key = {"source": source, "group": name, "recipe": recipe, "run": run}
+        key["sha256"] = runs.digest(loaded.weights[run])
+        columns = measured_columns(model, group.n_digits, count or default_tuples(group))
+        rows += [{**key, **row} for row in columns]
+        report(f"{name} run {run}")
+    return pd.DataFrame(rows, columns=list(StoredCorners.model_fields))
+
+
+def default_tuples(group: Group) -> int:
+    """Return the number of tuples of each column in a group."""
+    return TUPLES_OF_PADDED if group.padded else corners.TUPLES
+
+
+# ---- the stored table
+
+
+def path_of(folder: Path | None = None) -> Path:
+    """Return the path of the stored table, in another data folder than ours if one is given."""
+    return (folder or data_dir()) / "results" / "corners.csv.gz"
+
+
+def saved(folder: Path | None = None) -> pd.DataFrame:
+    """Return the stored table; raise `BadInput` if it cannot be read."""
+    table = read_table(path_of(folder), StoredCorners, REMEDY, KEY, "column of a run")
+    for name in MEASURED:
+        table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
+    return table
+
+
+def save(rows: pd.DataFrame) -> Path:
+    """Store rows in place of those of the same runs; all others stay.
+
+    Raises:
+        BadInput: The stored table is damaged, or cannot be written.
+    """
+    table = rows[list(StoredCorners.model_fields)]
+    if os.path.lexists(path_of()):
+        table = pd.concat([saved()[table.columns], table])
+    table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
+    for name in MEASURED:
+        table[name] = table[name].map(lambda x: json.dumps(_rounded(x)), na_action="ignore")
+    return save_table(path_of(), table)
+
+
+def _rounded(value: Any) -> Any:
+    """Return nested fields with their numbers rounded."""
+    if isinstance(value, dict):
+        return {name: _rounded(x) for name, x in value.items()}
+    if isinstance(value, list):
+        return [_rounded(x) for x in value]
+    return round(value, DECIMALS) if isinstance(value, float) else value
+
+
+# ---- what the criteria decide, which `book/protocol.md` dates
+
+
+def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
+    """Return a summary of each row of the table, with its key.
+
+    Returns:
+        For the swaps called `line`, `plane`, `natural` and `gradient`, the lowest cell, NaN where
+        one is empty; `on_line` and `in_plane`, True if that is at least the bar, None where there
+        is none; `nine`, the place of the nine; and the shares of the loss that are recovered.
+    """
+    rows = []
+    for stored in table.to_dict("records"):
+        states, losses = stored["states"], stored["losses"]
+        row: dict[str, Any] = {name: stored[name] for name in KEY}
+        row["reason"] = states["reason"]
+        if states["reason"] is None:
+            for name in ("line", "plane", "natural", "gradient"):
+                row[name] = corners.lowest(states[name])
+            row["on_line"] = corners.in_each_state(states["line"], bar)
+            row["in_plane"] = corners.in_each_state(states["plane"], bar)
+            row["nine"] = states["place"]["nine"]
+            row["late_nine"] = states["late_nine"]
+            row |= {f"second: {name}": x for name, x in states["seconds"].items()}
+        for name in losses:
+            if name not in ("intact", "resampled"):
+                row[f"recovered: {name}"] = scrubbing.recovered(losses, name)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+# At least this share of the two-layer encoders must have their carry in the plane, and must have
+# this share of the loss recovered by it.
+MOST_RUNS = Bar(0.8, perfect=1)
+EXPLAINED = Bar(0.95, perfect=1)
+# At most this share of the columns that the plane serves, and the line does not, may be served by
+# the line and a random direction.
+RANDOM_SERVES = Bar(0.05, perfect=0)
+# The area under the curve by which the place of the nine tells late runs from shared ones.
+CHANCE = 0.5
+TELLS_APART = Bar(0.8, perfect=1, chance=CHANCE)
+LOOKED_AT, HELD_BACK = range(6, 35), range(35, 64)  # seeds of the main group by `quick`
+
+
+class Criterion(NamedTuple):
+    """What one of the criteria comes to.
+
+    Attributes:
+        name: What is asked.
+        hits: The number of runs, columns or pairs of runs of which it is true.
+        of: The number of those that were asked.
+        value: The share, or the area under the curve.
+        bar: The bar for it.
+        holds: True if the value is on the right side of the bar.
+    """
+
+    name: str
+    hits: float
+    of: int
+    value: float
+    bar: float
+    holds: bool
+
+
+def criteria(summary: pd.DataFrame, late: pd.Series) -> list[Criterion]:
+    """Return what the criteria come to.
+
+    Args:
+        summary: The rows of `decided`.
+        late: The mean late share of each run of the main group by `quick` (`line_table.by_run`).
+    """
+    encoders = two_layer_encoders(summary)
+    in_plane = _all_columns(encoders, encoders.in_plane.eq(True))
+    explained = _all_columns(encoders, encoders["recovered: plane: carry, nine"].ge(EXPLAINED))
+    needs_the_nine = encoders[encoders.on_line.eq(False) & encoders.in_plane.eq(True)]
+    by_random = needs_the_nine["second: random"].ge(IN_EACH_STATE)
+    area, n_late, n_shared = place_of_nine(summary, late, HELD_BACK)
+    return [
+        _share("carry and nine move it in each state", in_plane, MOST_RUNS, at_least=True),
+        _share("a random second direction does", by_random, RANDOM_SERVES, at_least=False),
+        Criterion(
+            "the nine's place tells late from shared runs",
+            area * n_late * n_shared,
+            n_late * n_shared,
+            area,
+            TELLS_APART,
+            area >= TELLS_APART,
+        ),
+        _share("carry and nine explain the loss", explained, MOST_RUNS, at_least=True),
+    ]
+
+
+def _share(name: str, is_hit: "pd.Series[bool]", bar: Bar, *, at_least: bool) -> Criterion:
+    share = float(is_hit.mean())
+    holds = share >= bar if at_least else share <= bar
+    return Criterion(name, int(is_hit.sum()), len(is_hit), share, bar, holds)
+
+
+def two_layer_encoders(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the leading runs of two-layer encoders, on sums of their own length.
+
+    Columns that a run gets too few sums right in are left out.
+    """
+    rows = line_table.own_length(line_table.leading(summary))
+    configs = rows.group.map(lambda name: groups.find(name).config)
+    is_encoder = configs.map(lambda config: config.layers == 2 and not config.causal)
+    return rows[is_encoder & rows.reason.isna()]
+
+
+def _all_columns(rows: pd.DataFrame, is_hit: "pd.Series[bool]") -> "pd.Series[bool]":
+    """Return, for each run, True if it is true of all its columns."""
+    return is_hit.groupby([rows[name] for name in ("source", "group", "run")]).all()
+
+
+def place_of_nine(
+    summary: pd.DataFrame, late: pd.Series, seeds: Collection[int]
+) -> tuple[float, int, int]:
+    """Return how well the place of the nine at the hundreds tells late runs from shared ones.
+
+    Returns:
+        The area under the curve, and the numbers of late and of other runs. Which side of it is
+        late is what `LOOKED_AT` says.
+    """
+    rows = summary[(summary.group == groups.MAIN) & (summary.recipe == "quick")]
+    rows = rows[rows.digits == groups.DIGITS].sort_values("reads")
+    place = rows.drop_duplicates("run").set_index("run").nine.dropna()
+
+    def area(among: Collection[int]) -> tuple[float, int, int]:
+        chosen = place[place.index.isin(among)]
+        is_late = late.reindex(chosen.index) >= carry_line.WRITTEN_LATE
+        late_runs, others = chosen[is_late], chosen[~is_late]
+        statistic = scipy.stats.mannwhitneyu(late_runs, others).statistic
+        return float(statistic) / (len(late_runs) * len(others)), len(late_runs), len(others)
+
+    value, n_late, n_shared = area(seeds)
+    looked_at, _, _ = area(LOOKED_AT)
+    return (value if looked_at >= CHANCE else 1 - value), n_late, n_shared
+
+
+# ---- rows of the ledger
+
+
+def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of the line, and of line and nine, move in each run, and what that explains.
+
+    `line` and `plane` are the lowest interchange accuracies, over columns and pairs of states;
+    `explained` is the lowest share of the loss that carry and nine in the plane recover. A run with
+    a column that it gets too few sums right in has no values.
+
+    Raises:
+        BadInput: A run has no stored row, or one of other weights than are here.
+    """
+    loaded = evidence.group(group)
+    rows = line_table.of_weights(saved(), loaded)
+    missing = sorted(set(loaded.numbers) - set(rows.run))
+    if missing:
+        raise BadInput(
+            f"{group}: no swaps by states of run {', '.join(map(str, missing))} are stored, with "
+            f"the weights that are here: run `carry corners --source {evidence.source} {group} "
+            "--save`."
+        )
+    by_column = line_table.own_length(decided(rows)).groupby("run")
+    return pd.DataFrame(
+        {
+            "line": by_column.line.agg(_lowest),
+            "plane": by_column.plane.agg(_lowest),
+            "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
+        }
+    )
+
+
+def _lowest(values: "pd.Series[float]") -> float:
+    return float(values.min(skipna=False))
+
+
+def moves_in_each_state(measured: Fields, *, share: float = IN_EACH_STATE) -> bool | None:
+    """Return True if a swap moves the carry in each pair of states; None if that is not known."""
+    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
+
+
+def explains(measured: Fields, *, share: float = EXPLAINED) -> bool | None:
+    """Return True if this share of the loss is recovered; None if that is not known."""
+    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
+
+
+# ---- what the page shows
+
+
+def by_run(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each run and length of sums, of the columns that can be asked.
+
+    Returns:
+        The key without `reads`; the number of `columns`; the lowest cell of all, for the swaps
+        called `line`, `plane`, `natural` and `gradient`; `on_line` and `in_plane`; the place of the
+        `nine` in the leftmost column; and the mean shares of the loss that are recovered.
+    """
+    asked = summary[summary.reason.isna()].astype({"on_line": bool, "in_plane": bool})
+    rows = []
+    for key, columns in asked.groupby(KEY[:-1], sort=False):
+        row: dict[str, Any] = dict(zip(KEY[:-1], key, strict=True))
+        row["columns"] = len(columns)
+        for name in ("line", "plane", "natural", "gradient"):
+            row[name] = columns[name].min()
+        for name in ("on_line", "in_plane"):
+            row[name] = bool(columns[name].all())
+        row["nine"] = columns.sort_values("reads").nine.iloc[0]
+        for name in (name for name in columns if name.startswith("recovered: ")):
+            row[name] = columns[name].mean()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
+    """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
+
+    Args:
+        table: Rows of the stored table.
+        swap: `line`, `plane`, `natural` or `gradient`.
+    """
+    rows = []
+    for stored in table.to_dict("records"):
+        if stored["states"]["reason"] is None:
+            key = {name: stored[name] for name in KEY}
+            rows += [{**key, **cell} for cell in stored["states"][swap]]
+    return pd.DataFrame(rows)
+
+
+def critiques_in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what the critiques come to: the share of columns, or a median, for line and plane.
+
+    Only columns in which the swap moves the carry in each state are asked.
+    """
+    columns = {}
+    for name, column in (("line", "line_critiques"), ("plane", "plane_critiques")):
+        asked = [
+            stored[column]
+            for stored in table.to_dict("records")
+            if stored["states"]["reason"] is None and corners.in_each_state(stored["states"][name])
+        ]
+        columns[name] = _outcomes(asked)
+    return pd.DataFrame(columns)
+
+
+def _outcomes(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the outcome of each critique over some columns."""
+
+    def share(is_true: Callable[[dict[str, Any]], bool]) -> float:
+        return sum(map(is_true, found)) / len(found) if found else float("nan")
+
+    def median(value: Callable[[dict[str, Any]], float]) -> float:
+        return float(pd.Series([value(row) for row in found], dtype=float).median())
+
+    return {
+        "columns": len(found),
+        "its part that is read does not move the carry": share(
+            lambda row: critiques.is_illusion(row["read"])
+        ),
+        "a swap between sums of the same carry moves the digit": share(
+            lambda row: not corners.in_each_state(row["same carry"])
+        ),
+        "the state's mean in place of the other sum's own does not do": share(
+            lambda row: not corners.in_each_state(row["means"])
+        ),
+        "a step of the own digit sum moves the carry": share(
+            lambda row: (row["rival"]["highest"] or 0) > carry_line.CONTROL_MOVES
+        ),
+        "distance to the nearest natural stream, after": median(
+            lambda row: row["distance"].get("patched", float("nan"))
+        ),
+        "the same, before": median(lambda row: row["distance"].get("before", float("nan"))),
+        "the same, between natural ones": median(
+            lambda row: row["distance"].get("natural", float("nan"))
+        ),
+        "margin of the answer, after": median(lambda row: row["margin"]["patched"]),
+        "margin of an intact answer": median(lambda row: row["margin"]["intact"]),
+    }

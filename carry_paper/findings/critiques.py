@@ -1,0 +1,258 @@
+"""What has been said against swaps of a subspace, and what that comes to for the carry's.
+
+- *Illusion* (Makelov et al. 2024, Is This the Subspace You Are Looking for?): a direction can move
+  an answer by a part that nothing reads. So the subspace is split into what the rest of the network
+  reads, the leading eigenvectors of the mean squared Jacobian of the logits, and what it does not;
+  each part is swapped alone.
+- *Off the distribution*: a patched stream may be like none that the network makes. Its distance to
+  the nearest natural one of the source's state with the same own digits is put beside two
+  others, and the margin of its answer beside that of an intact sum.
+- *Triviality*: a line for anything might do. The rival is a step of the own digit sum, which
+  changes the same digit.
+- *Does the swap move anything else?* Between sums of the same carry, the digit has to stay.
+- *Is it a variable of two or three values?* In place of the source's coordinates, the subspace is
+  set to their mean over sums in the source's state.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from carry_core.model import Transformer
+from carry_paper.findings import carry_line, corners
+from carry_paper.findings.carry_line import Basis, unit
+from carry_paper.findings.corners import Bases, Corners
+
+READ_SHARES = (0.9, 0.99, 0.999)  # of the mean squared Jacobian that is read space
+JACOBIAN_SUMS = 600  # sums over which it is averaged
+TINY = 1e-4  # a shorter part of a unit vector is none
+
+
+def critiques(model: Transformer, corners_: Corners, subspace: Bases) -> dict[str, Any]:
+    """Return what each critique comes to for a subspace that is fitted as `subspace` says."""
+    swaps = corners.carry_swaps(corners_)
+    stays = corners.moved_by(model, corners_, subspace, corners.same_carry_swaps(corners_))
+    return {
+        "read": read_space(model, corners_, subspace),
+        "distance": distances(corners_, subspace),
+        "margin": margins(model, corners_, subspace),
+        "rival": rival(model, corners_),
+        "same carry": carry_line.as_dicts(corners.cells(corners_, stays)),
+        "means": carry_line.as_dicts(
+            corners.cells(corners_, moved_by_means(model, corners_, subspace, swaps))
+        ),
+    }
+
+
+# ---- the illusion
+
+
+def mean_squared_jacobian(
+    model: Transformer, resid_mid: Float[Tensor, "sums d_model"]
+) -> Float[Tensor, "d_model d_model"]:
+    """Return the mean of J'J, with J the derivatives of a sum's centred logits by its stream."""
+    with torch.enable_grad():
+        streams = resid_mid.clone().requires_grad_()
+        logits = corners.logits_of(model, streams)
+        centred = logits - logits.mean(-1, keepdim=True)
+        rows = []
+        for token in range(logits.shape[-1]):
+            (row,) = torch.autograd.grad(centred[:, token].sum(), streams, retain_graph=True)
+            rows.append(row.double())
+    jacobian = torch.stack(rows, 1)  # (sums, vocab, d_model)
+    squared: Tensor = torch.einsum("std,ste->de", jacobian, jacobian) / len(resid_mid)
+    return squared
+
+
+def leading_axes(squared: Float[Tensor, "d_model d_model"], share: float) -> Basis:
+    """Return the fewest eigenvectors, the leading ones, that make up a share of the trace."""
+    values, vectors = torch.linalg.eigh(squared)
+    values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+    reached = values.cumsum(0) >= share * values.sum()
+    count = int(reached.long().argmax()) + 1
+    axes: Tensor = vectors[:, :count].T
+    return axes
+
+
+class Part(NamedTuple):
+    """A part of a subspace, swapped alone.
+
+    Attributes:
+        share: The share of the mean squared Jacobian that makes up the read space.
+        dimensions: The dimensions of the read space.
+        part: `read` or `not read`.
+        length: The length of the line's part, from 0 to 1; of several directions, the shortest.
+        lowest: The lowest cell of its swaps; None if there is no such part, or a cell is empty.
+    """
+
+    share: float
+    dimensions: int
+    part: str
+    length: float
+    lowest: float | None
+
+
+def read_space(model: Transformer, of: Corners, subspace: Bases) -> list[dict[str, Any]]:
+    """Return what swaps of a subspace's read and unread parts move, for each share."""
+    chosen = of.resid_mid[of.right][:: max(1, int(of.right.sum()) // JACOBIAN_SUMS)]
+    squared = mean_squared_jacobian(model, chosen)
+    rows = []
+    for share in READ_SHARES:
+        axes = leading_axes(squared, share)
+        for part in ("read", "not read"):
+            split = _Split(subspace, axes, part == "read", [])
+            moved = corners.moved_by(model, of, split, corners.carry_swaps(of))
+            lowest = corners.lowest(carry_line.as_dicts(corners.cells(of, moved)))
+            length = min(split.lengths)
+            rows.append(Part(share, len(axes), part, length, lowest if length > TINY else None))
+    return carry_line.as_dicts(rows)
+
+
+def is_illusion(parts: Sequence[Mapping[str, Any]], bar: float = corners.IN_EACH_STATE) -> bool:
+    """Return True if what is read of a subspace that moves the carry does not move it.
+
+    It is judged by the largest read space.
+    """
+    (read,) = [row for row in parts if row["part"] == "read" and row["share"] == READ_SHARES[-1]]
+    return read["lowest"] is None or read["lowest"] < bar
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The part of a subspace that lies in the read space, or the part that does not."""
+
+    subspace: Bases
+    axes: Basis
+    is_read: bool
+    lengths: list[float]  # of the shortest direction's part, in each fold
+
+    def __call__(self, among: Tensor) -> Basis:
+        basis = self.subspace(among)
+        axes = self.axes.to(basis)
+        inside = basis @ axes.T @ axes
+        kept = inside if self.is_read else basis - inside
+        self.lengths.append(kept.norm(dim=1).min().item())
+        return _orthonormal(kept)
+
+
+def _orthonormal(rows: Float[Tensor, "dim d_model"]) -> Basis:
+    q, _ = torch.linalg.qr(rows.T)
+    rows_of_q: Tensor = q.T
+    return rows_of_q
+
+
+# ---- off the distribution
+
+
+def distances(of: Corners, subspace: Bases) -> dict[str, float]:
+    """Return median distances to the nearest natural stream of the source's state and own digits.
+
+    `patched` is that of the base with the source's coordinates, `before` that of the base itself,
+    and `natural` that of a source to the nearest other one. They are in units of the median
+    distance between base and source.
+    """
+    folds = corners.fold_of(of.own)
+    bases = {fold: subspace(folds != fold) for fold in (0, 1)}
+    own_digits = of.column.digits(of.tuples.a[0]) * 10 + of.column.digits(of.tuples.b[0])
+    found: dict[str, list[Tensor]] = {"patched": [], "before": [], "natural": [], "step": []}
+    for base, source in corners.carry_swaps(of):
+        x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
+        both = of.both_right(base, source)
+        for digits in own_digits[both].unique():
+            chosen = both & (own_digits == digits)
+            if chosen.sum() < 3:
+                continue
+            natural, before = y[chosen], x[chosen]
+            fold = int(folds[chosen][0])
+            patched = carry_line.swapped(before, natural, bases[fold])
+            between = torch.cdist(natural, natural).fill_diagonal_(torch.inf)
+            # A patched stream's own source is not among those that it is compared with.
+            from_patched = torch.cdist(patched, natural).fill_diagonal_(torch.inf)
+            from_before = torch.cdist(before, natural).fill_diagonal_(torch.inf)
+            found["natural"].append(between.amin(1))
+            found["patched"].append(from_patched.amin(1))
+            found["before"].append(from_before.amin(1))
+            found["step"].append((natural - before).norm(dim=1))
+    medians = {name: torch.cat(values).median().item() for name, values in found.items() if values}
+    step = medians.pop("step", float("nan"))
+    return {name: value / step for name, value in medians.items()}
+
+
+def margins(model: Transformer, of: Corners, subspace: Bases) -> dict[str, float]:
+    """Return the median margin of the right digit's logit over the next, patched and intact."""
+    folds = corners.fold_of(of.own)
+    bases = {fold: subspace(folds != fold) for fold in (0, 1)}
+    found: dict[str, list[Tensor]] = {"patched": [], "intact": []}
+    for base, source in corners.carry_swaps(of):
+        x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
+        both, digits = of.both_right(base, source), of.digits[of.place(source)]
+        for fold in (0, 1):
+            chosen = both & (folds == fold)
+            patched = carry_line.swapped(x[chosen], y[chosen], bases[fold])
+            for name, streams in (("patched", patched), ("intact", y[chosen])):
+                found[name].append(_margin(corners.logits_of(model, streams), digits[chosen]))
+    return {name: torch.cat(values).median().item() for name, values in found.items()}
+
+
+def _margin(logits: Float[Tensor, "sums vocab"], digit: Tensor) -> Float[Tensor, " sums"]:
+    own = logits.gather(1, digit[:, None])
+    others = logits.scatter(1, digit[:, None], -torch.inf)
+    margin: Tensor = own[:, 0] - others.amax(1)
+    return margin
+
+
+# ---- rivals
+
+
+def rival(model: Transformer, of: Corners) -> dict[str, float | None]:
+    """Return what a swap along a step of the own digit sum moves, in place of the carry line.
+
+    Returns:
+        `highest`, the highest cell of its swaps; `cosine` with the line, with its sign (where it is
+        negative, the coordinate falls as the own digit sum rises); `length` of the step, that
+        of a carry being 1.
+    """
+    everything = torch.ones_like(of.own, dtype=torch.bool)
+    step = corners.own_step(of, everything)
+    line = corners.balanced_line(of, everything)
+    carry = torch.stack(
+        [corners.mean_step(of, pair, everything) for pair in corners.pairs_of_states(of)]
+    ).mean(0)
+
+    def along_the_step(among: Tensor) -> Basis:
+        return unit(corners.own_step(of, among)).to(of.resid_mid)[None]
+
+    moved = corners.moved_by(model, of, along_the_step, corners.carry_swaps(of))
+    accuracies = [cell.accuracy for cell in corners.cells(of, moved) if cell.accuracy is not None]
+    return {
+        "highest": max(accuracies, default=None),
+        "cosine": float(unit(step) @ line.double()),
+        "length": float(step.norm() / carry.norm()),
+    }
+
+
+def moved_by_means(
+    model: Transformer, of: Corners, subspace: Bases, swaps: list[tuple[int, int]]
+) -> Mapping[tuple[int, int], Bool[Tensor, " tuple"]]:
+    """Return, as `corners.moved_by`, where the source state's mean coordinates make its digit.
+
+    The mean is over the sums on which the subspace was fitted.
+    """
+    folds = corners.fold_of(of.own)
+    bases = {fold: subspace(folds != fold) for fold in (0, 1)}
+    moved = {}
+    for base, source in swaps:
+        x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
+        patched = torch.empty_like(x)
+        for fold in (0, 1):
+            fitted = (folds != fold) & of.right[of.place(source)]
+            mean = y[fitted].mean(0).expand_as(x)
+            chosen = folds == fold
+            patched[chosen] = carry_line.swapped(x[chosen], mean[chosen], bases[fold])
+        digits = carry_line.digits_of(model, patched)
+        moved[base, source] = digits == of.digits[of.place(source)]
+    return moved

@@ -1,0 +1,297 @@
+"""How much of a run the algorithm explains: causal scrubbing (Chan et al. 2022).
+
+A hypothesis says which variables of a sum a part of the network holds. If it is right, then nothing
+changes when the part is replaced by that of another sum, drawn at random among those with the same
+variables. Each part is drawn on its own, so that everything else is resampled, and the loss at the
+answer says how much was lost:
+
+    recovered = (everything resampled - hypothesis) / (everything resampled - intact)
+
+in mean cross entropies of the column's digit. Variables are the column's own digit sum, its
+carry-in, and whether the next column adds to nine without a carry (`corners`).
+
+The parts are those of the stream after the last attention: its coordinates on the carry line, or
+in the plane of carry and nine, and the rest of it, which should hold the own digit sum; or what
+the decision head brings, and the rest (the paper's third step, Sec. 4). In the first of the paper's
+steps each column is added before the last layer: its positions hold its digit sum alone.
+
+To resample the whole stream at once among sums with the same own digit sum and carry is no test.
+These have the same answer, so every model that adds recovers everything.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from carry_core import sums
+from carry_core.hooks import TensorHook
+from carry_core.model import Transformer
+from carry_core.sums import Numbers
+from carry_paper.findings import carry_line, corners
+from carry_paper.findings.base import Fields
+from carry_paper.findings.carry_line import Column, Stream
+from carry_paper.findings.corners import Corners
+
+SUMS = 3_000  # random sums whose activations are resampled among each other
+BATCH = 500  # sums in a forward pass
+
+Variable = Callable[[Column, Numbers, Numbers], Int[Tensor, " sums"]]
+Variables = tuple[str, ...]
+
+
+# ---- variables
+
+
+def _carry(column: Column, a: Numbers, b: Numbers) -> Tensor:
+    return column.carry_in(a, b).long()
+
+
+def _nine(column: Column, a: Numbers, b: Numbers) -> Tensor:
+    return (corners.state(column, a, b) == corners.NINE).long()
+
+
+def _parity(column: Column, a: Numbers, b: Numbers) -> Tensor:
+    parity: Tensor = column.next_digit_sum(a, b) % 2
+    return parity
+
+
+# A sum's variables at a column. The last one is in no algorithm: a hypothesis with it in place of
+# the carry is wrong on purpose.
+VARIABLES: Mapping[str, Variable] = {
+    "own digit sum": corners.own_digit_sum,
+    "carry": _carry,
+    "nine": _nine,
+    "parity of the next digit sum": _parity,
+}
+OWN: Variables = ("own digit sum",)
+CARRY: Variables = ("carry",)
+CARRY_AND_NINE: Variables = ("carry", "nine")
+WRONG: Variables = ("parity of the next digit sum",)
+
+
+def keys(column: Column, variables: Variables, a: Numbers, b: Numbers) -> Int[Tensor, " sums"]:
+    """Return a number for each sum, the same for sums with the same variables."""
+    if not variables:
+        return torch.zeros_like(a)
+    rows = torch.stack([VARIABLES[name](column, a, b) for name in variables], -1)
+    number: Tensor = rows.unique(dim=0, return_inverse=True)[1]
+    return number
+
+
+def resampled(key: Int[Tensor, " sums"], generator: torch.Generator) -> Int[Tensor, " sums"]:
+    """Return, for each sum, the index of one drawn uniformly among those with the same key.
+
+    The sum itself is among them.
+    """
+    order = key.argsort(stable=True)
+    counts = key.bincount()
+    first = counts.cumsum(0) - counts
+    drawn = (torch.rand(len(key), generator=generator) * counts[key]).long()
+    return order[first[key] + drawn.minimum(counts[key] - 1)]
+
+
+# ---- what is resampled
+
+
+class Scrubbed(NamedTuple):
+    """A column of a run, and random sums whose activations are resampled.
+
+    Attributes:
+        model: The run's model.
+        column: The column.
+        a: The first numbers.
+        b: The second ones.
+        streams: The last layer's `resid_mid` at the position that answers the column, and its
+            parts.
+        target: The digit that is right.
+        fitted: Other sums, on which subspaces are fitted.
+    """
+
+    model: Transformer
+    column: Column
+    a: Numbers
+    b: Numbers
+    streams: Stream
+    target: Int[Tensor, " sums"]
+    fitted: Corners
+
+
+def scrubbed(
+    model: Transformer, fitted: Corners, generator: torch.Generator, count: int = SUMS
+) -> Scrubbed:
+    """Return random sums with what a model does at a column's answer.
+
+    `fitted` has other sums of the column.
+    """
+    column = fitted.column
+    a, b = sums.long_sums(count, column.n_digits, generator)
+    streams = carry_line.stream(model, a, b, column.position)
+    return Scrubbed(model, column, a, b, streams, column.digits(a + b), fitted)
+
+
+@torch.inference_mode()
+def loss_of(of: Scrubbed, resid_mid: Float[Tensor, "sums d_model"]) -> float:
+    """Return the mean cross entropy of the right digit after these streams."""
+    losses = []
+    for rows, target in zip(resid_mid.split(BATCH), of.target.split(BATCH), strict=True):
+        logits = corners.logits_of(of.model, rows)
+        losses.append(F.cross_entropy(logits, target, reduction="none"))
+    return torch.cat(losses).double().mean().item()
+
+
+def everything_resampled(of: Scrubbed, generator: torch.Generator) -> float:
+    """Return the loss if the stream after the last attention is that of any other sum."""
+    donors = resampled(keys(of.column, (), of.a, of.b), generator)
+    return loss_of(of, of.streams.resid_mid[donors])
+
+
+def by_subspace(
+    of: Scrubbed, subspace: corners.Bases, of_subspace: Variables, generator: torch.Generator
+) -> float:
+    """Return the loss if a subspace holds some variables, and the rest the own digit sum.
+
+    `subspace` takes the tuples of `of.fitted` on which it is fitted; it is used for sums of the
+    other own digit sums.
+    """
+    resid_mid = of.streams.resid_mid
+    source = resid_mid[resampled(keys(of.column, of_subspace, of.a, of.b), generator)]
+    rest = resid_mid[resampled(keys(of.column, OWN, of.a, of.b), generator)]
+    folds = corners.fold_of(corners.own_digit_sum(of.column, of.a, of.b))
+    fitted_folds = corners.fold_of(of.fitted.own)
+    patched = torch.empty_like(rest)
+    for fold in (0, 1):
+        basis = subspace(fitted_folds != fold)
+        chosen = folds == fold
+        patched[chosen] = carry_line.swapped(rest[chosen], source[chosen], basis)
+    return loss_of(of, patched)
+
+
+def by_head(of: Scrubbed, head: int, of_head: Variables, generator: torch.Generator) -> float:
+    """Return the loss if the last layer's `head` brings some variables, and the rest the own sum.
+
+    The rest is every other part of the stream after the last attention, the skip connection
+    included; it is resampled as a whole.
+    """
+    name = f"blocks.{of.model.config.layers - 1}.attn.z:{head}"
+    written = of.streams.parts[name]
+    rest = of.streams.resid_mid - written
+    donors = resampled(keys(of.column, of_head, of.a, of.b), generator)
+    others = resampled(keys(of.column, OWN, of.a, of.b), generator)
+    return loss_of(of, written[donors] + rest[others])
+
+
+@torch.inference_mode()
+def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
+    """Return the loss if, before the last layer, each column's positions hold its digit sum alone.
+
+    The positions of a column, its two digits and its answer, are taken together from a sum with
+    the same digit sum there; positions of no column, from any sum.
+    """
+    config = of.model.config
+    point = f"blocks.{config.layers - 1}.resid_pre"
+    stored: list[Tensor] = []
+
+    def store(name: str, x: Tensor) -> Tensor:
+        if name == point:
+            stored.append(x)
+        return x
+
+    tokens = sums.input_tokens(of.a, of.b, config.layout)
+    for batch in tokens.split(BATCH):
+        of.model(batch, store)
+    before = torch.cat(stored)  # (sums, pos, d_model)
+
+    any_sum = torch.zeros_like(of.a)
+    source = resampled(any_sum, generator)[:, None].repeat(1, before.shape[1])  # (sums, pos)
+    for index in range(config.width):
+        power = 10 ** (config.width - 1 - index)
+        digit_sum = of.a // power % 10 + of.b // power % 10
+        donors = resampled(digit_sum, generator)
+        for position in positions_of_column(of.model, index):
+            source[:, position] = donors
+    replaced = before.gather(0, source[..., None].expand_as(before))
+
+    losses = []
+    starts = range(0, len(tokens), BATCH)
+    for start, batch in zip(starts, tokens.split(BATCH), strict=True):
+        rows = replaced[start : start + BATCH]
+        logits = of.model(batch, _putting(point, rows), [of.column.position])[:, 0]
+        target = of.target[start : start + BATCH]
+        losses.append(F.cross_entropy(logits, target, reduction="none"))
+    return torch.cat(losses).double().mean().item()
+
+
+def _putting(point: str, rows: Tensor) -> TensorHook:
+    def put(name: str, x: Tensor) -> Tensor:
+        return rows if name == point else x
+
+    return put
+
+
+def positions_of_column(model: Transformer, index: int) -> Sequence[int]:
+    """Return the token positions of a column, counted from the left: two digits and the answer."""
+    width = model.config.width
+    layout = model.config.layout
+    return (index, width + 1 + index, layout.answer[index])
+
+
+# ---- a column of a run
+
+
+def column_losses(
+    model: Transformer,
+    fitted: Corners,
+    head: int,
+    generator: torch.Generator,
+    count: int = SUMS,
+) -> dict[str, float]:
+    """Return the loss of a column's digit under each hypothesis, by its name.
+
+    Args:
+        model: The run's model, of two layers or more.
+        fitted: The column, with other sums, on which subspaces are fitted.
+        head: The decision head (`measure.decision_head`).
+        generator: Draws the sums and those that take their places.
+        count: The number of sums.
+
+    Returns:
+        The loss `intact` and with everything `resampled`, and those of `losses`. Without a line
+        there are none of its subspaces.
+    """
+    of = scrubbed(model, fitted, generator, count)
+    ends = {
+        "intact": loss_of(of, of.streams.resid_mid),
+        "resampled": everything_resampled(of, generator),
+    }
+    return ends | losses(of, head, generator)
+
+
+def losses(of: Scrubbed, head: int, generator: torch.Generator) -> dict[str, float]:
+    """Return the loss under each hypothesis, by its name."""
+    line = partial(corners.line_basis, of.fitted)
+    plane = partial(corners.plane_basis, of.fitted)
+    by_name = {}
+    if corners.can_be_fitted(of.fitted):
+        by_name = {
+            "plane: carry, nine": by_subspace(of, plane, CARRY_AND_NINE, generator),
+            "line: carry": by_subspace(of, line, CARRY, generator),
+            "plane: wrong on purpose": by_subspace(of, plane, WRONG, generator),
+        }
+    return by_name | {
+        "head: carry, nine": by_head(of, head, CARRY_AND_NINE, generator),
+        "head: carry": by_head(of, head, CARRY, generator),
+        "head: wrong on purpose": by_head(of, head, WRONG, generator),
+        "digit sums before the last layer": before_last_layer(of, generator),
+    }
+
+
+def recovered(fields: Fields, hypothesis: str) -> float:
+    """Return the share of the loss that a hypothesis recovers: 1 for all, 0 for none."""
+    everything = fields["resampled"]
+    share: float = (everything - fields[hypothesis]) / (everything - fields["intact"])
+    return share

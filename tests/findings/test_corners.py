@@ -1,0 +1,396 @@
+"""States of the next column, two directions, critiques and scrubbing, on networks made by hand."""
+
+from functools import partial
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from carry_core.model import ModelConfig, Transformer
+from carry_core.sums import Layout
+from carry_paper.findings import carry_line, corner_table, corners, critiques, scrubbing
+from carry_paper.findings.carry_line import Column, Stream, carry_columns, unit
+from carry_paper.findings.corners import HIGH, LOW, NINE, STATES, Corners
+from carry_train.groups import MAIN
+from tests.conftest import random_model
+from tests.findings.test_interchange import Logits, hand_made
+
+TUPLES = 1_500
+HUNDREDS, TENS = Column(0, 3, 0, 7), Column(1, 3, 1, 8)
+
+
+def seeded():
+    return torch.Generator().manual_seed(0)
+
+
+# ---- sums
+
+
+@pytest.mark.parametrize("column", [HUNDREDS, TENS, Column(2, 5, 2, 13)])
+def test_states_are_those_of_the_digits_in_writing(column):
+    generator = seeded()
+    a, b = torch.randint(10**column.n_digits, (2, 2000), generator=generator)
+    states = corners.state(column, a, b).tolist()
+    for x, y, state in zip(a.tolist(), b.tolist(), states, strict=True):
+        digits = [(int(s), int(t)) for s, t in zip(f"{x:05}", f"{y:05}", strict=True)]
+        first, second = digits[5 - column.n_lower]
+        rest = 10 ** (column.n_lower - 1)
+        carried = x % rest + y % rest >= rest
+        expected = "low" if first + second < 9 else "high"
+        if first + second == 9:
+            expected = "nine+carry" if carried else "nine"
+        assert STATES[state] == expected
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("column", [HUNDREDS, TENS, Column(1, 4, 1, 9)])
+def test_tuples_have_a_sum_in_each_state_and_the_same_digits_up_to_the_column(column, causal):
+    layout = Layout(column.n_digits, causal)
+    tuples = corners.sample_tuples(column, TUPLES, seeded(), layout)
+    assert tuples.a.shape == (len(corners.states(column)), TUPLES)
+    for state, a, b in zip(*tuples, strict=True):
+        assert (corners.state(column, a, b) == state).all()
+        assert (a + b < 10**column.n_digits).all()
+    side = 10**column.n_lower
+    for numbers in (tuples.a, tuples.b):
+        assert (numbers // side == numbers[0] // side).all()
+    if causal:
+        earlier = (tuples.a + tuples.b) // (10 * side)
+        assert (earlier == earlier[0]).all()
+
+
+def test_own_digit_sums_are_drawn_alike_and_neighbours_are_in_one_fold():
+    tuples = corners.sample_tuples(TENS, 4_000, seeded(), Layout(3))
+    own = corners.own_digit_sum(TENS, tuples.a[0], tuples.b[0])
+    counts = own.bincount(minlength=19)
+    assert counts.min() > 120
+    assert corners.fold_of(torch.arange(8)).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_shares_of_states_are_those_of_all_pairs_of_numbers():
+    numbers = torch.arange(1000)
+    a, b = (x.flatten() for x in torch.meshgrid(numbers, numbers, indexing="ij"))
+    for column in (HUNDREDS, TENS):
+        counted = corners.state(column, a, b).bincount(minlength=4) / len(a)
+        for state, share in corners.state_shares(column).items():
+            assert counted[state].item() == pytest.approx(share, rel=1e-5)
+
+
+# ---- columns made by hand: a code of each state, and an MLP that reads a carry from it
+
+OWN, A, B, UNWRITTEN = 0, 16, 17, 30  # coordinates of the stream
+STEEP = 10.0  # of the step by which a carry is read: its derivative is not lost in rounding
+
+
+class Reader(nn.Module):
+    """An MLP's first half: logits of the own digit, and of the next one where a carry is read."""
+
+    def __init__(self, carry):
+        super().__init__()
+        self.carry = carry
+
+    def forward(self, x):
+        own = nn.functional.one_hot(x[..., OWN].round().long() % 10, 12)
+        carry = self.carry(x)[..., None]
+        return 10 * (own * (1 - carry) + own.roll(1, -1) * carry + (own[..., 9:10] * carry) * FIRST)
+
+
+# A carry onto a nine makes a zero, not the tenth token.
+FIRST = nn.functional.one_hot(torch.tensor(0), 12) - nn.functional.one_hot(torch.tensor(10), 12)
+
+
+def step(x, steep=STEEP):
+    return torch.sigmoid(steep * x)
+
+
+class Planted(NamedTuple):
+    """Codes of the states by coordinate, and how the last MLP reads a carry."""
+
+    codes: dict[str, dict[int, float]]
+    carry: object
+
+
+def carry_without_nine(x):
+    return step(x[..., A] - 0.6) * step(0.3 - x[..., B])
+
+
+PLANTED = {
+    "two ends": Planted(
+        {"low": {}, "nine": {}, "nine+carry": {A: 1}, "high": {A: 1}},
+        lambda x: step(x[..., A] - 0.5),
+    ),
+    "three corners": Planted(
+        {"low": {}, "nine": {B: 1}, "nine+carry": {A: 1}, "high": {A: 1}}, carry_without_nine
+    ),
+    "a nine beside the carries": Planted(
+        {"low": {}, "nine": {A: 1, B: 1}, "nine+carry": {A: 1}, "high": {A: 1}},
+        lambda x: step(x[..., A] - 0.6) * step(0.4 - x[..., B]),
+    ),
+    # The carry is at A. B holds it, too, but nothing reads B. What nothing writes would overrule A.
+    "a dormant direction": Planted(
+        {"low": {}, "nine": {}, "nine+carry": {A: 1, B: 2}, "high": {A: 1, B: 2}},
+        lambda x: (
+            step(x[..., A] - 0.5) * step(x[..., UNWRITTEN] + 0.5, 60)
+            + step(0.5 - x[..., A]) * step(x[..., UNWRITTEN] - 0.5, 60)
+        ),
+    ),
+}
+
+
+def planted(planted):
+    """Return a model and a column of it, whose streams are codes; own digits are in `OWN`."""
+    model = Transformer(ModelConfig(d_model=32, d_ff=12)).requires_grad_(requires_grad=False)
+    model.norm = nn.Identity()
+    block = model.blocks[1]
+    block.norm, block.up, block.down = nn.Identity(), Reader(planted.carry), Logits()
+    model.unembed.weight.data[:] = 0
+    model.unembed.weight.data[:, 18:30] = torch.eye(12)
+    model.unembed.bias.data[:] = 0
+
+    tuples = corners.sample_tuples(HUNDREDS, TUPLES, seeded(), Layout(3))
+    own = corners.own_digit_sum(HUNDREDS, tuples.a[0], tuples.b[0])
+    resid_mid = 0.001 * torch.randn(*tuples.a.shape, 32, generator=seeded())
+    resid_mid[..., OWN] = own.float()
+    for i, state in enumerate(tuples.of_states):
+        for coordinate, value in planted.codes[STATES[state]].items():
+            resid_mid[i, :, coordinate] += value
+    return model, column_of(model, tuples, resid_mid)
+
+
+def column_of(model, tuples, resid_mid):
+    parts = {"embed": torch.zeros_like(resid_mid), "blocks.1.attn.z:0": resid_mid}
+    digits = carry_line.digits_of(model, resid_mid)
+    right = digits == HUNDREDS.digits(tuples.a + tuples.b)
+    own = corners.own_digit_sum(HUNDREDS, tuples.a[0], tuples.b[0])
+    return Corners(HUNDREDS, tuples, Stream(resid_mid, parts), digits, right, own)
+
+
+@pytest.fixture(scope="module", params=PLANTED)
+def measured(request):
+    model, column = planted(PLANTED[request.param])
+    assert column.right.all()
+    return request.param, model, column, corners.fields_of(model, column, seeded())
+
+
+def test_planted_networks_tell_apart(measured):
+    name, _, _, fields = measured
+    expected = {  # a line, the line and the nine, where the nine is on the way from low to high
+        "two ends": (True, True, 0),
+        "three corners": (False, True, 0),
+        "a nine beside the carries": (False, True, 1),
+        "a dormant direction": (True, True, 0),
+    }[name]
+    line, plane, place = expected
+    assert corners.in_each_state(fields["line"]) is line
+    assert corners.in_each_state(fields["plane"]) is plane
+    assert abs(fields["place"]["nine"] - place) < 0.05
+    assert abs(fields["place"]["nine+carry"] - 1) < 0.05
+    # All of this was written by the last attention.
+    if name in ("three corners", "a nine beside the carries"):
+        assert fields["late_nine"] == pytest.approx(1)
+        assert fields["seconds"]["random"] < 0.5
+        assert fields["seconds"]["principal"] >= corners.IN_EACH_STATE
+
+
+def test_a_failing_line_fails_in_the_states_whose_nines_are_in_the_way(measured):
+    name, _, _, fields = measured
+    if name != "a nine beside the carries":
+        return
+    natural = {(cell["base"], cell["source"]): cell["accuracy"] for cell in fields["natural"]}
+    assert natural["low", "high"] == natural["high", "low"] == 1
+    assert natural["nine", "high"] < 0.1
+
+
+def test_cells_by_own_digit_sum_add_up_and_few_pairs_have_no_share(measured):
+    _, _, column, fields = measured
+    for name in ("line", "plane"):
+        for cell in fields[name]:
+            own = [row for row in fields["own"][name] if row["base"] == cell["base"]]
+            own = [row for row in own if row["source"] == cell["source"]]
+            assert sum(row["pairs"] for row in own) == cell["pairs"] == TUPLES
+    few = torch.zeros_like(column.right)
+    few[:, : corners.FEWEST_PAIRS - 1] = True
+    moved = {(LOW, HIGH): torch.ones(TUPLES, dtype=torch.bool)}
+    (cell,) = corners.cells(column._replace(right=few), moved)
+    assert cell.accuracy is None
+    assert corners.in_each_state([cell._asdict()]) is None
+
+
+def test_a_gradient_finds_a_line_where_means_have_none():
+    """The reader is linear, but the balanced means are off its direction."""
+    codes = {"low": {}, "nine": {A: 3, B: 3}, "nine+carry": {A: 1}, "high": {A: 1}}
+
+    def soft(x):
+        return torch.sigmoid(8 * (x[..., A] - x[..., B] - 0.5))
+
+    model, column = planted(Planted(codes, soft))
+    fields = corners.fields_of(model, column, seeded())
+    assert corners.lowest(fields["gradient"]) >= corners.IN_EACH_STATE
+    assert corners.lowest(fields["natural"]) < 0.1
+
+
+def test_a_run_that_gets_too_few_sums_right_has_a_reason():
+    model, column = planted(PLANTED["two ends"])
+    right = column.right.clone()
+    right[column.place(NINE)] = False
+    fields = corners.fields_of(model, column._replace(right=right), seeded())
+    assert fields["reason"].startswith(
+        "the run gets 0.00 of the sums right whose next column is nine"
+    )
+    assert set(fields) == {"right", "reason"}
+
+
+# ---- critiques
+
+
+def test_an_illusion_is_caught():
+    """A line through a dormant direction and one that nothing writes moves the carry."""
+    model, column = planted(PLANTED["a dormant direction"])
+    direction = torch.zeros(32)
+    direction[[B, UNWRITTEN]] = 1
+    swaps = corners.carry_swaps(column)
+
+    def illusion(among):
+        return unit(direction)[None]
+
+    moved = corners.cells(column, corners.moved_by(model, column, illusion, swaps))
+    assert min(cell.accuracy for cell in moved) == 1
+    parts = critiques.read_space(model, column, illusion)
+    assert critiques.is_illusion(parts)
+    honest = critiques.read_space(model, column, partial(corners.line_basis, column))
+    assert [part["lowest"] for part in honest if part["part"] == "read"][1:] == [1, 1]
+    assert not critiques.is_illusion(honest)
+
+
+def test_read_space_is_what_the_logits_depend_on():
+    model, column = planted(PLANTED["two ends"])
+    squared = critiques.mean_squared_jacobian(model, column.resid_mid[:, :20].flatten(0, 1))
+    assert squared[A, A] > 0.1
+    for coordinate in (B, UNWRITTEN, 5):
+        assert squared[coordinate].abs().max() == 0
+    assert len(critiques.leading_axes(torch.diag(torch.tensor([90.0, 9.0, 0.9, 0.1])), 0.99)) == 2
+
+
+def test_three_corners_are_values_and_the_nine_stays_with_a_same_carry(measured):
+    name, model, column, _ = measured
+    found = critiques.critiques(model, column, partial(corners.plane_basis, column))
+    assert corners.lowest(found["means"]) == 1
+    assert corners.lowest(found["same carry"]) == 1
+    assert found["rival"]["highest"] < 0.5
+    assert abs(found["rival"]["length"]) > 0
+    assert set(found["distance"]) == {"patched", "before", "natural"}
+    if name != "a dormant direction":
+        assert found["distance"]["patched"] < 0.2 < found["distance"]["before"]
+        assert found["margin"]["patched"] == pytest.approx(found["margin"]["intact"], rel=0.05)
+
+
+# ---- scrubbing
+
+
+def test_resampled_sums_have_the_same_key():
+    key = torch.randint(7, (500,), generator=seeded())
+    donors = scrubbing.resampled(key, seeded())
+    assert (key[donors] == key).all()
+    assert (donors != torch.arange(500)).double().mean() > 0.9
+    # Every sum of a key is drawn as often as another: about once.
+    assert donors.bincount(minlength=500).max() < 9
+
+
+@pytest.fixture(scope="module")
+def explained():
+    found = {}
+    for decider in ("first", "last"):
+        _, tens = carry_columns(hand_made(decider).config)
+        model = hand_made(decider)
+        fitted = corners.corners_of(model, tens, seeded(), 200)
+        of = scrubbing.scrubbed(model, fitted, seeded(), 1_500)
+        fields = {
+            "intact": scrubbing.loss_of(of, of.streams.resid_mid),
+            "resampled": scrubbing.everything_resampled(of, seeded()),
+            "by head": scrubbing.by_head(of, 0, scrubbing.CARRY, seeded()),
+            "wrong": scrubbing.by_head(of, 0, scrubbing.WRONG, seeded()),
+            "sums before": scrubbing.before_last_layer(of, seeded()),
+        }
+        found[decider] = {name: scrubbing.recovered(fields, name) for name in fields}
+    return found
+
+
+def test_the_algorithm_explains_a_network_that_follows_it_and_no_other(explained):
+    assert explained["last"]["intact"] == 1
+    assert explained["last"]["by head"] > 0.99
+    assert explained["last"]["sums before"] > 0.99
+    assert explained["last"]["wrong"] < 0.8
+    # This network decides in its first layer: neither step of the hypothesis is its own.
+    assert explained["first"]["by head"] < 0.8
+    assert explained["first"]["sums before"] < 0.8
+
+
+def test_whole_runs_are_measured_by_column():
+    rows = corner_table.measured_columns(hand_made("last"), 3, 600, 600)
+    assert [row["reads"] for row in rows] == ["pos7", "pos8"]
+    assert {name for row in rows for name in row["states"]["right"]} == set(STATES)
+    assert all(row["losses"]["intact"] < row["losses"]["resampled"] for row in rows)
+
+
+def test_a_run_that_does_not_add_has_reasons_and_losses_without_subspaces():
+    for row in corner_table.measured_columns(random_model(ModelConfig()), 3, 300, 300):
+        assert "of the sums right" in row["states"]["reason"]
+        assert "line: carry" not in row["losses"]
+        assert "head: carry" in row["losses"]
+
+
+def test_stored_rows_come_back_and_only_those_of_the_same_run_are_replaced(monkeypatch, tmp_path):
+    monkeypatch.setattr(corner_table, "path_of", lambda folder=None: tmp_path / "corners.csv.gz")
+    monkeypatch.setattr(corner_table, "save_table", written)
+    rows = corner_table.measured_columns(random_model(ModelConfig()), 3, 300, 300)
+    key = {"source": "ours", "group": MAIN, "recipe": "paper", "sha256": 64 * "a"}
+    for run in (0, 1, 0):
+        table = pd.DataFrame([{**key, "run": run, **row} for row in rows])
+        corner_table.save(table.reindex(columns=list(corner_table.StoredCorners.model_fields)))
+    stored = corner_table.saved()
+    assert stored.run.tolist() == [0, 0, 1, 1]
+    assert stored.states[0]["right"].keys() == rows[0]["states"]["right"].keys()
+    summary = corner_table.decided(stored)
+    assert summary.reason.notna().all()
+    assert summary["recovered: head: carry"].notna().all()
+
+
+def written(path, table):
+    table.to_csv(path, index=False)
+    return path
+
+
+# ---- the criteria
+
+
+def summary_of(rows):
+    columns = ("source", "group", "recipe", "run", "digits", "reads", "on_line", "in_plane")
+    columns += ("nine", "second: random", "recovered: plane: carry, nine", "reason")
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_criteria_count_runs_columns_and_held_back_seeds():
+    leading = [
+        ("ours", MAIN, "paper", 0, 3, "pos7", False, True, 1.0, 0.1, 1.0, None),
+        ("ours", MAIN, "paper", 0, 3, "pos8", True, True, 0.0, 1.0, 1.0, None),
+        ("ours", MAIN, "paper", 1, 3, "pos7", False, True, 1.0, 0.99, 1.0, None),
+        ("ours", MAIN, "paper", 1, 3, "pos8", False, False, 0.0, 0.1, 0.9, None),
+        # A decoder, three layers, and a run that can't say do not count.
+        ("ours", "decoder_" + MAIN, "paper", 0, 3, "pos7", False, False, 0, 0, 0, None),
+        ("ours", "n3_s0.3_w0.2", "paper", 0, 3, "pos7", False, False, 0, 0, 0, None),
+        ("author", MAIN, "paper", 0, 3, "pos7", None, None, None, None, None, "too few"),
+    ]
+    # In the seeds that were looked at, late runs have their nine at 0: so held-back ones should.
+    quick = []
+    for run in (*range(6, 10), *range(35, 40)):
+        is_late = run % 2
+        place = 0.1 * run / 64 + (0 if is_late else 1)
+        quick.append(("ours", MAIN, "quick", run, 3, "pos7", True, True, place, 0, 1, None))
+    late = pd.Series({row[3]: float(row[3] % 2) for row in quick})
+    plane, random, place, explained = corner_table.criteria(summary_of(leading + quick), late)
+    assert (plane.hits, plane.of, plane.holds) == (1, 2, False)
+    assert (random.hits, random.of, random.holds) == (1, 2, False)
+    assert (place.hits, place.of, place.holds) == (6, 6, True)
+    assert (explained.hits, explained.of, explained.holds) == (1, 2, False)
