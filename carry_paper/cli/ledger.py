@@ -101,15 +101,16 @@ def measure_command(
         return Evidence(source, {}, partial(click.echo, err=True), selection, surveyed)
 
     measuring = Measuring(evidence(), asked)
+    whys = dict.fromkeys(measuring.asked, "asked for")
     if not again:
         whys = measuring.missing(table)
-        for quantity, why in whys.items():
-            click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)} ({why})")
         measuring = Measuring(evidence(), whys)
+    if whys and not dry_run:
+        check_writable(measurements.path_of(source).parent)
+    for quantity, why in whys.items():
+        click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)} ({why})")
     if dry_run:
         return
-    if measuring.asked:
-        check_writable(measurements.path_of(source).parent)
     keep_memory()
     for quantity in measuring.asked:
         rows = as_table(measuring.of_quantity(quantity))
