@@ -40,6 +40,7 @@ CAUSES = {
     "text and code": "the paper's text and the released code, or two of its statements, disagree",
     "unknown": "not known; the sentence names the experiments that excluded the other causes",
 }
+# Of our runs, those of a number of one run (`single`) are shown and not judged.
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
     "fixed": (
@@ -53,7 +54,7 @@ RULES = {
         "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence"
     ),
     "unnamed": (
-        "one run that the paper does not name, so for both: equivalence, by the prediction interval"
+        "one run that the paper does not name; author: equivalence, by the prediction interval"
     ),
     "spread": (
         "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)"

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from carry_paper.ledger.claims import Claim
-from carry_paper.ledger.exchangeability import RUNS_FOR_A_RANK, TableTest
+from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.verdicts import (
     CANNOT_TELL,
     NO_VERDICT,
@@ -82,19 +82,53 @@ def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdi
     )
 
 
-def test_one_run_of_the_paper_takes_a_prediction_interval():
+def test_a_printed_mean_takes_a_prediction_interval_where_the_author_has_no_runs():
+    runs = column(0.50, 0.52, 0.51)
+    width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 / 6 + 1 / 3)
+    for author_runs in (column(), column(0.1)):
+        judgement = ours(printed(0.5), runs, author_runs)
+        assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ((0.40, 0.60, 0.70), "within our 3: 1 below it, 2 above"),
+        ((0.40, 0.504, 0.70), "within our 3: 1 below it, 1 above, 1 equal as printed"),
+        ((0.60, 0.70, 0.80), "below all 3 of ours"),
+        ((0.10, 0.20, 0.30), "above all 3 of ours"),
+        ((0.50, 0.501, 0.499), "that of all 3 of ours"),
+        ((0.10,), "above that of our one run"),
+    ],
+)
+def test_a_number_of_one_run_is_shown_among_ours_and_judged_on_his(values, place):
+    claim = printed(0.5, single=True)
+    for author_runs in (column(), column(0.5), column(0.4, 0.5, 0.6)):
+        judgement = ours(claim, column(*values), author_runs)
+        assert (judgement.verdict, judgement.interval, judgement.tolerance) == (
+            NO_VERDICT,
+            None,
+            None,
+        )
+        assert place in judgement.detail
+    assert judge_author(claim, np.array([0.6]), 0, 1).verdict == "differs"
+    # Nothing lies between in a number that needs no runs.
+    exact = judge_ours(printed(0.5, "exact", single=True), np.array([0.5]), column(), column())
+    assert exact.verdict == "reproduced"
+
+
+def test_a_run_that_the_paper_does_not_name_is_judged_by_the_authors_scatter():
+    claim = printed(0.5, "unnamed", single=True)
     runs = column(0.50, 0.52, 0.51)
     width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 + 1 / 3)
-    for author_runs in (column(), column(0.1)):
-        judgement = ours(printed(0.5, single=True), runs, author_runs)
-        assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
-    mean = ours(printed(0.5), runs).interval[0]
-    assert mean[1] - mean[0] == pytest.approx(2 * width * math.sqrt((1 / 3 + 1 / 6) / (1 / 3 + 1)))
+    judgement = judge_author(claim, np.array([0.51]), 0, 3, runs)
+    assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
+    assert ours(claim, runs, runs).verdict == NO_VERDICT
 
 
 def test_one_run_of_ours_is_judged_by_the_authors_scatter_if_there_is_any():
     assert ours(printed(0.5), column(0.5), column(0.5, 0.51, 0.49)).verdict == "reproduced"
-    lonely = ours(printed(0.5, single=True), column(0.51), column(0.5))
+    lonely = ours(printed(0.5), column(0.51), column(0.5))
     assert (lonely.verdict, lonely.tolerance, lonely.interval) == (CANNOT_TELL, None, None)
     assert "from the paper by 0.01" in lonely.detail
     assert ours(printed(1.0), column(0.98), column(1, 1, 1)).verdict == CANNOT_TELL
@@ -182,16 +216,6 @@ def test_a_cell_differs_only_if_its_table_is_told_apart():
         printed(0.5), author_runs.mean(0), author_runs, author_runs, table=table(0.01)
     )
     assert same_runs.verdict == "reproduced"
-
-
-def test_one_run_of_the_authors_is_ranked_among_ours():
-    author_runs = column(0.9)
-    claim = printed(0.9, single=True)
-    for n_runs, verdict in [(RUNS_FOR_A_RANK, "differs"), (RUNS_FOR_A_RANK - 1, CANNOT_TELL)]:
-        runs = column(*np.linspace(0.3, 0.5, n_runs))
-        judged = judge_ours(claim, runs.mean(0), runs, author_runs, table=table(None, 1))
-        assert judged.verdict == verdict
-    assert judged.settles.startswith(f"with {RUNS_FOR_A_RANK} of our runs")
 
 
 # ---- what would settle a verdict
