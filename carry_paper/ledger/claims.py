@@ -69,8 +69,14 @@ QUANTIFIERS = {
     "most": (
         "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed"
     ),
-    "some": "reproduced if a run shows it, differs if none of six does, else can't tell",
-    "one": "reproduced if a run shows it, differs if none of six does, else can't tell",
+    "some": (
+        "reproduced if a run shows it; if none does, differs on the author's six, of which the "
+        "paper speaks, and can't tell on ours"
+    ),
+    "one": (
+        "reproduced if a run shows it; if none does, differs on the author's six, of which the "
+        "paper speaks, and can't tell on ours"
+    ),
     "none": (
         "reproduced if no run shows it, mostly if at most a third does, "
         "differs if two thirds do, else mixed"

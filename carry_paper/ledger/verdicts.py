@@ -431,7 +431,9 @@ def judge_finding(
     """Judge a finding by one of the `QUANTIFIERS`, given for each run whether it shows the finding.
 
     Fewer than three runs can't tell, unless the paper states it of a `single` run: then the
-    author's run is judged, and `ours` get no verdict, but show how general it is.
+    author's run is judged, and `ours` get no verdict, but show how general it is. "Some runs" is a
+    claim about all such runs there could be, so that six of ours, or any number, cannot contradict
+    it; the author's six are those that the paper speaks of.
     """
     count, n = sum(shows), len(shows)
     if n == 0:
@@ -449,11 +451,12 @@ def judge_finding(
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
     elif count:
         verdict = "reproduced"
-    elif n >= PAPER_RUNS:
+    elif source == "author" and n >= PAPER_RUNS:
         verdict = "differs"
     else:
         verdict = CANNOT_TELL
-        settles = f"a run that shows it, or {PAPER_RUNS} runs that do not"
+        share = f"{interval[0, 1]:.0%}"
+        settles = f"a run that shows it: none of {n} does, so up to {share} of all such runs may"
     if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
         return Judgement(
             CANNOT_TELL, None, detail, interval, settles or f"with {ENOUGH} runs instead of {n}"

@@ -53,12 +53,13 @@ MEANINGS = {
     CANNOT_TELL: (
         "The interval is too wide: its half-width is beside the verdict, and the row says what"
         " would settle it, if anything can.",
-        "There are too few runs, or no run can say.",
+        "There are too few runs, or no run can say; or the paper says “some”, and none of ours"
+        " shows it, which six runs cannot contradict.",
     ),
     "differs": (
         "The interval excludes zero by more than rounding and, in a table, the whole table is told"
         " apart from the author's.",
-        "At most a third of the runs show it; if the paper says “some”, none of six.",
+        "At most a third of the runs show it; if the paper says “some”, none of the author's six.",
     ),
     NO_VERDICT: (
         "Shown, and not judged. The paper gives one run's number: it is judged on the author's"

@@ -184,6 +184,16 @@ def test_fewer_than_three_runs_cannot_tell_unless_the_paper_speaks_of_one():
     assert judge_finding("all", []).verdict == CANNOT_TELL
 
 
+@pytest.mark.parametrize("quantifier", ["some", "one"])
+def test_some_runs_is_about_all_such_runs_and_cannot_differ_on_ours(quantifier):
+    for n in (6, 12, 64):
+        judged = judge_finding(quantifier, [False] * n, source="ours")
+        assert judged.verdict == CANNOT_TELL
+        upper = scipy.stats.binomtest(0, n).proportion_ci(method="exact").high
+        assert f"none of {n} does, so up to {upper:.0%} of all such runs may" in judged.settles
+        assert judge_finding(quantifier, [True] + [False] * n, source="ours").settles == ""
+
+
 def test_ours_get_no_verdict_where_the_paper_speaks_of_one_run():
     for shows in ([True] * 6, [False] * 6):
         judged = judge_finding("all", shows, single=True, source="ours")
