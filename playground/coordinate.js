@@ -70,7 +70,7 @@ const CarryCoordinate = (() => {
       sums with it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
       every part in place.`;
     const text = `In this run, swapping the coordinate alone adds the carry into ${swapped.join("; into ")}. → `;
-    const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line carries");
+    const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line, and the nine");
     const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
     let known = { key: "", found: /** @type {Stretch[][]} */ ([]) };
 

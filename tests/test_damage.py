@@ -22,7 +22,7 @@ from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, checksums, measurements
-from carry_paper.findings import interchange_maps, line_table
+from carry_paper.findings import corner_table, interchange_maps, line_table
 from carry_paper.ledger import claims, recipes, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
@@ -66,6 +66,8 @@ SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS,
 LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
 LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.LISTS, "[]")
 LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}', "sha256": "a" * 64}
+CORNER = {name: LINE[name] for name in line_table.KEY} | {"sha256": "a" * 64}
+CORNER |= dict.fromkeys(corner_table.MEASURED, "{}")
 VALUE = {"group": NAME, "recipe": "quick", "run": 7, "sha256": "a" * 64, "sums": 9}
 VALUE |= {"id": "finding/biases", "value": 0.5, "fields": '{"with": 0.5, "without": 0.5}'}
 
@@ -159,6 +161,11 @@ CASES: dict[str, Case] = {
         "results/lines.csv.gz",
         lambda data: write_table(line_table.path_of(), [LINE]),
         lambda data: line_table.saved(),
+    ),
+    "corners": (
+        "results/corners.csv.gz",
+        lambda data: write_table(corner_table.path_of(), [CORNER]),
+        lambda data: corner_table.saved(),
     ),
     "recipes": (
         "results/recipes.csv.gz",
@@ -362,8 +369,10 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("lines", rows(LINE, {}, {}), "a column of a run stands twice"),
     ("lines", rows(LINE, {"recipe": "slow"}), "'slow' is unknown"),
     ("lines", rows(LINE, {"up": 1.5}), "less than or equal to 1"),
-    ("lines", rows(LINE, {"steps": '["one"]'}), "steps[0]"),
+    ("lines", rows(LINE, {"profile": '["one"]'}), "profile[0]"),
     ("lines", rows(LINE, {"colour": "red"}), "colour"),
+    ("corners", rows(CORNER, {}, {}), "a column of a run stands twice"),
+    ("corners", rows(CORNER, {"states": "[]"}), "states[0]"),
     ("recipes", rows(VALUE, {}, {}), "a row of a run stands twice"),
     ("recipes", rows(VALUE, {}, {"id": "n3/accuracy", "sha256": "b" * 64}), "two weights"),
     ("recipes", rows(VALUE, {"recipe": "slow"}), "'slow' is unknown"),

@@ -54,12 +54,6 @@ FEWEST_RIGHT = 0.5
 WRITTEN_LATE = Bar(0.95, perfect=1)
 # The words for a run by its late share (`who_writes`).
 WHO_WRITES = ("late", "shared", "early")
-# From this cosine on, a line cannot be told from the step in the next column's digit sum of a
-# control; `book/protocol.md` names it, "When a carry is on one line". It decides no verdict.
-LIKE_A_STEP = 0.9
-# Up to this late share, a fifth or more of the coordinate's change came before the last attention.
-# It describes lines that fail, with their values known: no rule in `book/protocol.md` has it.
-PARTLY_EARLY = 0.8
 # From this share of the coordinate's change on, a head of the last layer counts as a writer.
 WRITES = 0.1
 
@@ -468,50 +462,6 @@ def _change(line: Line, x: Float[Tensor, "side pair d_model"]) -> Float[Tensor, 
     return (x[1] - x[0]).double() @ line.double()
 
 
-class StepRow(NamedTuple):
-    """Pairs with the same step in the digit sum of the next column.
-
-    Attributes:
-        step: The digit sum of the sum with a carry-in, minus that of the other one.
-        pairs: The number of such pairs.
-        late: The late share of the coordinate's change.
-        line: The interchange accuracy of the line, both directions together.
-        attention: That of the whole last attention.
-    """
-
-    step: int
-    pairs: int
-    late: float
-    line: float
-    attention: float
-
-
-@torch.inference_mode()
-def by_step(model: Transformer, fitted: FittedColumn) -> list[StepRow]:
-    """Return what the last attention does, by the step in the digit sum of the next column."""
-    digit_sum = fitted.column.next_digit_sum(fitted.pairs[:, 0], fitted.pairs[:, 1])
-    steps = digit_sum[1] - digit_sum[0]
-    change = _change(fitted.line, fitted.test.resid_mid)
-    late_change = _change(fitted.line, fitted.test.late(model.config))
-    by_attention = torch.stack(accuracy_of_attention(model, fitted.test, fitted.answers))
-
-    mid = fitted.test.resid_mid
-    with_line = swapped(mid, mid.flip(0), fitted.basis)  # each side, with the other's coordinate
-    by_line = digits_of(model, with_line) == fitted.answers.flip(0)
-    rows = []
-    for step in steps.unique().tolist():
-        has_step = steps == step
-        row = StepRow(
-            step=step,
-            pairs=int(has_step.sum()),
-            late=(late_change[has_step].sum() / change[has_step].sum()).item(),
-            line=by_line[:, has_step].double().mean().item(),
-            attention=by_attention[:, has_step].double().mean().item(),
-        )
-        rows.append(row)
-    return rows
-
-
 class ProfileRow(NamedTuple):
     """Sums with the same digit sum in the next column, and the same carry into it.
 
@@ -811,7 +761,6 @@ def line_fields(model: Transformer, fitted: FittedColumn) -> dict[str, Any]:
         "attention_up": attention_up.double().mean().item(),
         "attention_down": attention_down.double().mean().item(),
         "shares": part_shares,
-        "steps": as_dicts(by_step(model, fitted)),
     }
 
 

@@ -7,6 +7,7 @@ measured; what the criteria decide is derived whenever it is read.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection
 from functools import partial
@@ -19,12 +20,16 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from carry_core import groups, measure, runs
+from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.groups import Group
 from carry_core.model import Transformer
 from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
 from carry_paper.findings.bars import Bar
+from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.corners import IN_EACH_STATE
+from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.line_table import KEY, Selection
 from carry_paper.schemas import one_of, read_table
 
@@ -83,7 +88,7 @@ def measure_group(
     selection: Selection = Selection(),  # noqa: B008 (it is immutable)
     count: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row for each run of a group, length of sums and column.
+    """Return a row for each column of each run of a group, on sums of its own length.
 
     Args:
         source: `ours` or `author`.
@@ -102,9 +107,8 @@ def measure_group(
     for run, model in loaded.models():
         key = {"source": source, "group": name, "recipe": recipe, "run": run}
         key["sha256"] = runs.digest(loaded.weights[run])
-        for n_digits in line_table.lengths(group):
-            columns = measured_columns(model, n_digits, count or default_tuples(group))
-            rows += [{**key, **row} for row in columns]
+        columns = measured_columns(model, group.n_digits, count or default_tuples(group))
+        rows += [{**key, **row} for row in columns]
         report(f"{name} run {run}")
     return pd.DataFrame(rows, columns=list(StoredCorners.model_fields))
 
@@ -157,7 +161,7 @@ def _rounded(value: Any) -> Any:
 # ---- what the criteria decide, which `book/protocol.md` dates
 
 
-def decided(table: pd.DataFrame, bar: float = corners.IN_EACH_STATE) -> pd.DataFrame:
+def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
     """Return a summary of each row of the table, with its key.
 
     Returns:
@@ -229,7 +233,7 @@ def criteria(summary: pd.DataFrame, late: pd.Series) -> list[Criterion]:
     in_plane = _all_columns(encoders, encoders.in_plane.eq(True))
     explained = _all_columns(encoders, encoders["recovered: plane: carry, nine"].ge(EXPLAINED))
     needs_the_nine = encoders[encoders.on_line.eq(False) & encoders.in_plane.eq(True)]
-    by_random = needs_the_nine["second: random"].ge(corners.IN_EACH_STATE)
+    by_random = needs_the_nine["second: random"].ge(IN_EACH_STATE)
     area, n_late, n_shared = place_of_nine(summary, late, HELD_BACK)
     return [
         _share("carry and nine move it in each state", in_plane, MOST_RUNS, at_least=True),
@@ -291,3 +295,142 @@ def place_of_nine(
     value, n_late, n_shared = area(seeds)
     looked_at, _, _ = area(LOOKED_AT)
     return (value if looked_at >= CHANCE else 1 - value), n_late, n_shared
+
+
+# ---- rows of the ledger
+
+
+def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of the line, and of line and nine, move in each run, and what that explains.
+
+    `line` and `plane` are the lowest interchange accuracies, over columns and pairs of states;
+    `explained` is the lowest share of the loss that carry and nine in the plane recover. A run with
+    a column that it gets too few sums right in has no values.
+
+    Raises:
+        BadInput: A run has no stored row, or one of other weights than are here.
+    """
+    loaded = evidence.group(group)
+    rows = line_table.of_weights(saved(), loaded)
+    missing = sorted(set(loaded.numbers) - set(rows.run))
+    if missing:
+        raise BadInput(
+            f"{group}: no swaps by states of run {', '.join(map(str, missing))} are stored, with "
+            f"the weights that are here: run `carry corners --source {evidence.source} {group} "
+            "--save`."
+        )
+    by_column = line_table.own_length(decided(rows)).groupby("run")
+    return pd.DataFrame(
+        {
+            "line": by_column.line.agg(_lowest),
+            "plane": by_column.plane.agg(_lowest),
+            "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
+        }
+    )
+
+
+def _lowest(values: "pd.Series[float]") -> float:
+    return float(values.min(skipna=False))
+
+
+def moves_in_each_state(measured: Fields, *, share: float = IN_EACH_STATE) -> bool | None:
+    """Return True if a swap moves the carry in each pair of states; None if that is not known."""
+    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
+
+
+def explains(measured: Fields, *, share: float = EXPLAINED) -> bool | None:
+    """Return True if this share of the loss is recovered; None if that is not known."""
+    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
+
+
+# ---- what the page shows
+
+
+def by_run(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each run and length of sums, of the columns that can be asked.
+
+    Returns:
+        The key without `reads`; the number of `columns`; the lowest cell of all, for the swaps
+        called `line`, `plane`, `natural` and `gradient`; `on_line` and `in_plane`; the place of the
+        `nine` in the leftmost column; and the mean shares of the loss that are recovered.
+    """
+    asked = summary[summary.reason.isna()].astype({"on_line": bool, "in_plane": bool})
+    rows = []
+    for key, columns in asked.groupby(KEY[:-1], sort=False):
+        row: dict[str, Any] = dict(zip(KEY[:-1], key, strict=True))
+        row["columns"] = len(columns)
+        for name in ("line", "plane", "natural", "gradient"):
+            row[name] = columns[name].min()
+        for name in ("on_line", "in_plane"):
+            row[name] = bool(columns[name].all())
+        row["nine"] = columns.sort_values("reads").nine.iloc[0]
+        for name in (name for name in columns if name.startswith("recovered: ")):
+            row[name] = columns[name].mean()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
+    """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
+
+    Args:
+        table: Rows of the stored table.
+        swap: `line`, `plane`, `natural` or `gradient`.
+    """
+    rows = []
+    for stored in table.to_dict("records"):
+        if stored["states"]["reason"] is None:
+            key = {name: stored[name] for name in KEY}
+            rows += [{**key, **cell} for cell in stored["states"][swap]]
+    return pd.DataFrame(rows)
+
+
+def critiques_in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what the critiques come to: the share of columns, or a median, for line and plane.
+
+    Only columns in which the swap moves the carry in each state are asked.
+    """
+    columns = {}
+    for name, column in (("line", "line_critiques"), ("plane", "plane_critiques")):
+        asked = [
+            stored[column]
+            for stored in table.to_dict("records")
+            if stored["states"]["reason"] is None and corners.in_each_state(stored["states"][name])
+        ]
+        columns[name] = _outcomes(asked)
+    return pd.DataFrame(columns)
+
+
+def _outcomes(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the outcome of each critique over some columns."""
+
+    def share(is_true: Callable[[dict[str, Any]], bool]) -> float:
+        return sum(map(is_true, found)) / len(found) if found else float("nan")
+
+    def median(value: Callable[[dict[str, Any]], float]) -> float:
+        return float(pd.Series([value(row) for row in found], dtype=float).median())
+
+    return {
+        "columns": len(found),
+        "its part that is read does not move the carry": share(
+            lambda row: critiques.is_illusion(row["read"])
+        ),
+        "a swap between sums of the same carry moves the digit": share(
+            lambda row: not corners.in_each_state(row["same carry"])
+        ),
+        "the state's mean in place of the other sum's own does not do": share(
+            lambda row: not corners.in_each_state(row["means"])
+        ),
+        "a step of the own digit sum moves the carry": share(
+            lambda row: (row["rival"]["highest"] or 0) > carry_line.CONTROL_MOVES
+        ),
+        "distance to the nearest natural stream, after": median(
+            lambda row: row["distance"].get("patched", float("nan"))
+        ),
+        "the same, before": median(lambda row: row["distance"].get("before", float("nan"))),
+        "the same, between natural ones": median(
+            lambda row: row["distance"].get("natural", float("nan"))
+        ),
+        "margin of the answer, after": median(lambda row: row["margin"]["patched"]),
+        "margin of an intact answer": median(lambda row: row["margin"]["intact"]),
+    }

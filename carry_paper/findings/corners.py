@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -484,6 +485,35 @@ def places(corners: Corners) -> dict[str, float]:
                 step = mean_step(corners, (LOW, number), folds == fold)
                 totals[number] += (step @ direction).item()
     return {STATES[number]: total / totals[HIGH] for number, total in totals.items()}
+
+
+def coordinates(corners: Corners) -> pd.DataFrame:
+    """Return where each sum of the tuples that the model gets right lies in the plane.
+
+    Returns:
+        A row for each sum: its `state`, and its coordinates `carry`, along the direction from low
+        to high sums, and `nine`, along what of the direction to nines is orthogonal to it. Both
+        are in units of the mean distance from low to high, and relative to the mean of low sums
+        with the same own digit sum. Directions were fitted on other own digit sums.
+    """
+    folds = fold_of(corners.own)
+    rows = []
+    for fold in (0, 1):
+        step = mean_step(corners, (LOW, HIGH), folds != fold)
+        carry = unit(step).to(corners.resid_mid)
+        nine = nine_direction(corners, carry, folds != fold)
+        plane = torch.stack([carry, nine]) / step.norm()
+        for own in corners.own[folds == fold].unique():
+            of_own = corners.own == own
+            low = corners.place(LOW)
+            origin = corners.resid_mid[low, of_own & corners.right[low]].mean(0)
+            for i, number in enumerate(corners.tuples.of_states):
+                chosen = corners.resid_mid[i, of_own & corners.right[i]] - origin
+                frame = pd.DataFrame(
+                    (chosen @ plane.T.to(chosen)).tolist(), columns=["carry", "nine"]
+                )
+                rows.append(frame.assign(state=STATES[number]))
+    return pd.concat(rows, ignore_index=True)
 
 
 def late_of_nine(model: Transformer, corners: Corners) -> float:

@@ -8,13 +8,11 @@ was measured. What the criteria decide is derived whenever the table is read (`d
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-import scipy
 import torch
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
@@ -37,7 +35,6 @@ from carry_paper.findings.carry_line import (
     Transfer,
 )
 from carry_paper.findings.evidence import Evidence
-from carry_paper.findings.typology import DECIDES
 from carry_paper.schemas import one_of, read_table
 
 PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
@@ -55,7 +52,7 @@ NUMBERS = [
     *("variance", "dimensions", "late", "attention_up", "attention_down"),
 ]
 # Columns with a list of rows, or with a number for each part, as JSON.
-LISTS = ["shares", "steps", "profile", "controls", "columns", "runs"]
+LISTS = ["shares", "profile", "controls", "columns", "runs"]
 
 Share = Annotated[float, Field(ge=0, le=1)] | None
 Whole = Annotated[float, Field(ge=0)] | None
@@ -87,7 +84,6 @@ class StoredLines(BaseModel):
     attention_up: list[Share]
     attention_down: list[Share]
     shares: list[Json[dict[str, float]] | None]
-    steps: list[Rows]
     profile: list[Rows]
     controls: list[Rows]
     columns: list[Rows]
@@ -333,16 +329,6 @@ def all_controls(rows: pd.DataFrame) -> pd.DataFrame:
     return _unfolded(rows, "controls")
 
 
-def like_a_step(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns whose line cannot be told from a step in the next column's digit sum.
-
-    Each has the row of one such control (`all_controls`).
-    """
-    controls = all_controls(rows)
-    steps = controls[controls.kind.isin(carry_line.STEPS.values())]
-    return steps[steps.cosine >= carry_line.LIKE_A_STEP].drop_duplicates(KEY)
-
-
 def all_transfers(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each line that was tried elsewhere: `carry_line.Transfer` and the key.
 
@@ -352,107 +338,6 @@ def all_transfers(rows: pd.DataFrame) -> pd.DataFrame:
     for name, of in (("columns", "another column"), ("runs", "another run")):
         parts.append(_unfolded(rows, name).assign(**{"line of": of}))
     return pd.concat(parts, ignore_index=True)
-
-
-def failures(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns whose carry is not on one line, the worst first.
-
-    `lowest` is the interchange accuracy of the worse `direction`, and `attention` the lower one of
-    the last attention's swaps; `against` is the number of controls that count against the line.
-    """
-    failing = rows[rows.on_line.eq(False)]
-    both = failing[["up", "down"]].astype(float)
-    against = [len(carry_line.counting_controls(controls)) for controls in failing.controls]
-    columns = {
-        "lowest": both.min(axis=1),
-        "direction": both.idxmin(axis=1).map(DIRECTIONS),
-        "attention": failing[["attention_up", "attention_down"]].astype(float).min(axis=1),
-        "against": against,
-    }
-    return failing.assign(**columns).sort_values("lowest")
-
-
-def left_unread(failing: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that the last attention moves and the line does not, though partly early.
-
-    `failing` are the columns of `failures`.
-    """
-    moved = (failing.attention >= DECIDES) & (failing.lowest < DECIDES)
-    return failing[moved & (failing.late <= carry_line.PARTLY_EARLY)]
-
-
-def at_the_tens(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return True for the columns whose carry comes from the units alone."""
-    tens = rows.group.map(lambda name: f"pos{groups.find(name).config.layout.answer[-2]}")
-    return rows.reads == tens
-
-
-DIRECTIONS = {"up": "no carry → carry", "down": "carry → no carry"}
-NEAR = 1  # steps in the next column's digit sum up to which two sums are near each other
-FAR = 10  # steps from which on they are far apart
-
-
-def near_and_far(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return what the last attention does in near pairs and in far ones, for each column.
-
-    Returns:
-        Two rows for each column, with `near` True and False: the means over its pairs of `late`,
-        `line` and `attention` of `carry_line.StepRow`.
-    """
-    steps = _unfolded(rows, "steps")
-    steps = steps[(steps.step <= NEAR) | (steps.step >= FAR)]
-    steps = steps.assign(near=steps.step <= NEAR)
-    results = []
-    for key, of_column in steps.groupby([*KEY, "near"], sort=False):
-        row = dict(zip([*KEY, "near"], key, strict=True))
-        for name in ("late", "line", "attention"):
-            row[name] = np.average(of_column[name], weights=of_column.pairs)
-        results.append(row)
-    return pd.DataFrame(results)
-
-
-def medians_by_distance(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians over columns of what `near_and_far` has, for `near` True and False."""
-    return near_and_far(rows).groupby("near")[["late", "line", "attention"]].median()
-
-
-PROPAGATES = 9  # the digit sum at which the next column passes its own carry-in on
-
-
-def chain_gap(profile: Sequence[Mapping[str, float | int]]) -> float:
-    """Return how far the next column's own carry-in moves the coordinate where it should not.
-
-    That is the mean distance, over digit sums other than 9, between sums with and without a carry
-    into the next column. It is NaN where none can arrive there.
-
-    Args:
-        profile: The rows of `carry_line.profile`.
-    """
-    rows = pd.DataFrame(profile)
-    coordinates = rows.assign(coordinate=rows.early + rows.late)
-    by_chain = coordinates.pivot_table("coordinate", "digit_sum", "chain")
-    if len(by_chain.columns) < 2:
-        return float("nan")
-    gaps = (by_chain[1] - by_chain[0]).abs()
-    return float(gaps.drop(PROPAGATES, errors="ignore").mean())
-
-
-class GapCorrelation(NamedTuple):
-    """The rank correlation of columns' `chain_gap` with their lowest swap (Spearman)."""
-
-    rho: float
-    p: float
-    columns: int
-
-
-def gap_correlation(rows: pd.DataFrame) -> GapCorrelation:
-    """Return how the gap goes with the lowest swap, over the columns of three-digit sums."""
-    columns = rows[(rows.digits == groups.DIGITS) & rows.on_line.notna()]
-    gaps = columns.profile.map(chain_gap)
-    has_gap = gaps.notna()
-    lowest = columns[["up", "down"]].astype(float).min(axis=1)
-    test = scipy.stats.spearmanr(gaps[has_gap], lowest[has_gap])
-    return GapCorrelation(float(test.statistic), float(test.pvalue), int(has_gap.sum()))
 
 
 def _unfolded(rows: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -483,40 +368,6 @@ def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
             f"weights that are here: run `carry lines --source {evidence.source} {group} --save`."
         )
     return rows
-
-
-def one_line(evidence: Evidence) -> pd.DataFrame:
-    """Lowest interchange accuracy of each run's lines, over columns and directions.
-
-    `strongest_control` is that of the control that moves the carry most without the line's help
-    (`carry_line.counting_controls`). A run that gets too few pairs right has no values.
-    """
-    rows = rows_of(evidence)
-    summary = by_run(rows).set_index("run")
-    unaided = all_controls(rows)[["accuracy", "without_line"]].min(axis=1)
-    strongest = unaided.groupby(all_controls(rows).run).max()
-    return pd.DataFrame(
-        {
-            "value": summary.lowest,
-            "strongest_control": strongest.reindex(summary.index),
-            "dimensions": summary.dimensions,
-        }
-    )
-
-
-def carries_on_one_line(
-    measured: Fields,
-    *,
-    share: float = ON_THE_LINE,
-    control: float = CONTROL_MOVES,
-) -> bool | None:
-    """Return True if a run's carry is on one line in each of its columns.
-
-    A run without a line can't say.
-    """
-    if math.isnan(measured["value"]):
-        return None
-    return bool(measured["value"] >= share and measured["strongest_control"] <= control)
 
 
 def written_late(evidence: Evidence) -> pd.DataFrame:

@@ -167,7 +167,10 @@ def leading_recipes(records: Iterable[Record]) -> dict[str, str]:
     leading = {}
     for group, by_recipe in measured.items():
         shipping = max(ships for ships, _ in by_recipe)
-        numbers = {name: found for (ships, name), found in by_recipe.items() if ships == shipping}
+        numbers = {}
+        for (ships, name), run_numbers in by_recipe.items():
+            if ships == shipping:
+                numbers[name] = run_numbers
         if len(numbers.get("paper", ())) >= runs.ENOUGH:
             leading[group] = "paper"
             continue

@@ -44,8 +44,8 @@ def earlier_rows(name: str, source: str, only: str = "") -> dict[str, Row]:
         return _of_tables(path, source, only)
     if not path.exists() and _is_commit(name):
         with tempfile.TemporaryDirectory() as folder:
-            for each in SOURCES:
-                _extract(name, measurements.path_of(each, Path(folder)))
+            for table_source in SOURCES:
+                _extract(name, measurements.path_of(table_source, Path(folder)))
             return _of_tables(Path(folder), source, only)
     rows = read_json(path, Rows, REMEDY).root
     return {row.id: row for row in rows if row.id.startswith(only)}
@@ -66,10 +66,10 @@ def _is_commit(name: str) -> bool:
 
 def _extract(commit: str, path: Path) -> None:
     """Write a table as it was at a commit; nothing if there was none."""
-    shown = _git("show", f"{commit}:./measurements/{path.name}")
-    if shown.returncode == 0:
+    content = _git("show", f"{commit}:./measurements/{path.name}")
+    if content.returncode == 0:
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(shown.stdout)
+        path.write_bytes(content.stdout)
 
 
 def _git(*arguments: str) -> "subprocess.CompletedProcess[bytes]":

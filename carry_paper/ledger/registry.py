@@ -12,6 +12,7 @@ from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT
 from carry_paper.findings import (
     adder,
+    corner_table,
     dynamics,
     elsewhere,
     geometry,
@@ -88,6 +89,11 @@ def of_model(key: str, function: Function) -> Entry:
 def statement(field: str, method: str, shows: Rule = typology.decides) -> Entry:
     """Return the entry of a field of `typology.statements`; `method` says what its value is."""
     return finding(MAIN, typology.statements, shows=shows, value=field, method=method)
+
+
+def swap_by_states(field: str, shows: Rule) -> Entry:
+    """Return the entry of a field of `corner_table.swaps`."""
+    return finding(MAIN, corner_table.swaps, shows=shows, value=field)
 
 
 ROWS: dict[str, Entry] = {
@@ -464,7 +470,9 @@ ROWS: dict[str, Entry] = {
         shows=elsewhere.most_runs_work_in_the_same_way,
     ),
     # The carry line, and who writes it
-    "beyond/one_line": finding(MAIN, line_table.one_line, shows=line_table.carries_on_one_line),
+    "beyond/one_line": swap_by_states("line", corner_table.moves_in_each_state),
+    "beyond/line_and_nine": swap_by_states("plane", corner_table.moves_in_each_state),
+    "beyond/explained": swap_by_states("explained", corner_table.explains),
     "beyond/written_late": finding(
         MAIN, line_table.written_late, shows=line_table.last_attention_writes
     ),

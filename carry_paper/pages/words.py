@@ -9,7 +9,7 @@ import torch
 
 from carry_core import carries, groups, runs
 from carry_core.sums import Layout
-from carry_paper.findings import adder, carry_line, dynamics, lengths, typology
+from carry_paper.findings import adder, dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import (
     CANNOT_CARRY_CORRELATION,
@@ -204,40 +204,6 @@ def parts_that_move_it(side: str, deciding: pd.DataFrame | None) -> dict[str, An
         f"one_{side}": deciding["one head"] >= typology.DECIDES,
         f"mlp_{side}": deciding["final MLP"] >= typology.DECIDES,
     }
-
-
-def carry_lines(runs_with_line: pd.DataFrame) -> dict[str, int]:
-    """Return how many runs have the carry on one line, and who writes its coordinate.
-
-    Args:
-        runs_with_line: Runs that have a line, from `findings.line_table.by_run`.
-    """
-    on_line = runs_with_line.on_line.astype(bool)
-    failing = runs_with_line[~on_line]
-    nearly = (failing.lowest >= carry_line.ON_THE_LINE.doubled()) | (failing.dimensions == 2)
-    counts = {"asked": len(on_line), "on_line": int(on_line.sum())}
-    counts |= {"failing": len(failing), "near": int(nearly.sum())}
-    for who in ("late", "shared", "early"):
-        counts[who] = int((runs_with_line.who == who).sum())
-    counts["one_writer"] = int((runs_with_line.writers == 1).sum())
-    counts["more_writers"] = int((runs_with_line.writers > 1).sum())
-    return counts
-
-
-def unread_columns(columns: pd.DataFrame) -> str:
-    """Return sentences on the columns of `findings.line_table.left_unread`, of which none is usual.
-
-    Args:
-        columns: The columns, each with its `group`, its `run` and its `lowest` share of swaps.
-    """
-    if not len(columns):
-        return "No column fails in this way."
-    runs_of_columns = columns[["group", "run"]].drop_duplicates().sort_values(["group", "run"])
-    listed = ", ".join(f"run {row.run} of {row.group}" for row in runs_of_columns.itertuples())
-    return (
-        f"Columns that fail in this way: {len(columns)} ({listed}). There a swap of the line"
-        f" succeeds in {columns.lowest.min():.2f} to {columns.lowest.max():.2f} of the pairs."
-    )
 
 
 def counted(values: "pd.Series[Any]") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from carry_paper.findings.carry_line import WRITTEN_LATE
@@ -19,7 +19,6 @@ COLOURS = {"author": CLASS_COLOURS[0], "ours": CLASS_COLOURS[3]}  # as in the st
 LABEL_WIDTH = 33  # characters
 DASHES = {0: "-", 1: "--"}  # without a carry into the next column, and with one
 DIGIT_SUM_TICKS = (0, 4, 9, 14, 18)
-IN_A_ROW = 6  # small panels beside each other
 MARKERS = {True: "o", False: "X"}  # whether the carry is on one line
 
 
@@ -71,26 +70,6 @@ def two_runs(columns: pd.DataFrame) -> Figure:
     axes[0].set_ylabel("coordinate along the line")
     figure.legend(handles=legend_entries(), loc="outside lower center", ncols=5)
     return figure
-
-
-def draw_all_runs(figure: SubFigure, columns: pd.DataFrame) -> None:
-    """Draw the coordinate of each run in a small panel.
-
-    Args:
-        figure: The place for the panels.
-        columns: A row of the stored lines for each run.
-    """
-    n_rows = -(-len(columns) // IN_A_ROW)
-    axes = figure.subplots(n_rows, IN_A_ROW, sharex=True, sharey=True, squeeze=False)
-    for ax in axes.flat[len(columns) :]:
-        ax.set_axis_off()
-    for ax, column in zip(axes.flat, columns.to_dict("records"), strict=False):
-        draw_profile(ax, column["profile"])
-        ax.set_title(f"run {column['run']}")
-        ax.set_xticks((0, 9, 18))
-        ax.set_yticks((-0.5, 0, 0.5))
-    for ax in axes[:, 0]:
-        ax.set_ylabel("coordinate")
 
 
 @style()

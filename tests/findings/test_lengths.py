@@ -291,11 +291,11 @@ def planted(data, monkeypatch):
 
 
 def shows(rows: pd.DataFrame) -> list[bool]:
-    shown = []
+    answers = []
     for (group, _), fields in zip(rows.index, rows.to_dict("records"), strict=True):
         context = {"primed": GROUPS[group].primed}
-        shown.append(lengths.forgets_unless_primed(fields | context))
-    return shown
+        answers.append(lengths.forgets_unless_primed(fields | context))
+    return answers
 
 
 def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(planted):

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 from functools import partial
 
 import pandas as pd
@@ -96,12 +95,6 @@ def table_of(**changes):
                 "late": 0.5,
                 "shares": {"blocks.0.mlp_out": 0.5, "blocks.1.attn.z:0": 0.41},
                 "controls": [control, {**control, "accuracy": 0.1, "without_line": 0.5}],
-                "steps": [
-                    {"step": 0, "pairs": 3, "late": 1.0, "line": 1.0, "attention": 1.0},
-                    {"step": 1, "pairs": 1, "late": 0.6, "line": 1.0, "attention": 0.2},
-                    {"step": 9, "pairs": 50, "late": 9.0, "line": 9.0, "attention": 9.0},
-                    {"step": 10, "pairs": 2, "late": 0.1, "line": 0.9, "attention": 0.0},
-                ],
                 "columns": [{"of": "pos8", "cosine": 0.9, "up": 1.0, "down": 1.0}],
                 "runs": None,
             }
@@ -125,57 +118,10 @@ def test_the_lowest_accuracy_may_be_of_either_direction():
     assert line_table.by_run(table).lowest.tolist() == [0.96, 0.3, 0.2]
 
 
-def test_near_pairs_and_far_ones_are_weighed_by_their_number():
-    steps = line_table.near_and_far(table_of())
-    assert len(steps) == 2 * 6
-    near = steps[steps.near].iloc[0]
-    assert (near.late, near.attention) == pytest.approx((0.9, 0.8))
-    far = steps[~steps.near].iloc[0]
-    assert (far.late, far.line, far.attention) == pytest.approx((0.1, 0.9, 0.0))
-
-
-def test_medians_by_distance_are_over_columns():
-    late = [{"step": 0, "pairs": 1, "late": x, "line": 1.0, "attention": 0.5} for x in (0.2, 0.4)]
-    far = {"step": 10, "pairs": 1, "late": 0.1, "line": 0.9, "attention": 0.0}
-    table = table_of(run0={"steps": [late[0], far]}, run1={"steps": [late[1], far]})
-    medians = line_table.medians_by_distance(table)
-    assert medians.loc[True].to_dict() == pytest.approx({"late": 0.4, "line": 1, "attention": 0.5})
-    assert medians.loc[False, "late"] == pytest.approx(0.1)
-
-
 def test_sums_of_another_length_than_the_groups_are_left_out():
     padded = {"group": "pad6_n2_s0.3_w0.2"}
     table = table_of(run1={**padded, "digits": 6}, run2=padded)
     assert line_table.own_length(table).run.unique().tolist() == [0, 2]
-
-
-def test_a_line_is_like_a_step_from_a_cosine_on():
-    without, with_carry = carry_line.STEPS.values()
-    control = {"cosine": 0.95, "accuracy": 0.0, "without_line": 0.0}
-    steps = [{**control, "kind": without}, {**control, "kind": with_carry}]
-    weaker = [{**control, "kind": without, "cosine": 0.89}]
-    other = [{**control, "kind": "random"}]
-    table = table_of(run0={"controls": steps}, run1={"controls": weaker}, run2={"controls": other})
-    alike = line_table.like_a_step(table)
-    assert alike[["run", "reads"]].to_numpy().tolist() == [[0, "pos7"], [0, "pos8"]]
-
-
-def test_a_line_is_left_unread_if_only_the_last_attention_moves_the_carry():
-    failing = pd.DataFrame(
-        {
-            "attention": [0.8, 0.79, 0.9, 0.9],
-            "lowest": [0.79, 0.1, 0.8, 0.1],
-            "late": [0.8, 0.5, 0.5, 0.81],
-        }
-    )
-    assert line_table.left_unread(failing).index.tolist() == [0]
-
-
-def test_the_tens_are_named_by_where_they_are_read():
-    rows = pd.DataFrame(
-        {"group": [NAME, NAME, "digits4_n2_s0.3_w0.2"], "reads": ["pos8", "pos7", "pos8"]}
-    )
-    assert line_table.at_the_tens(rows).tolist() == [True, False, False]
 
 
 def test_controls_and_transfers_have_a_row_each():
@@ -192,47 +138,6 @@ def test_a_group_that_has_paper_runs_is_led_by_them():
     assert line_table.leading(table).run.unique().tolist() == [1, 2]
 
 
-def test_failures_come_with_their_direction_the_worst_first():
-    swaps = {"attention_up": 1.0, "attention_down": 0.9}
-    strong = [{"kind": "random", "cosine": 0.1, "accuracy": 0.9, "without_line": 0.9}]
-    changes = {"run0": {"up": 0.9}, "run1": {"down": 0.3, "controls": strong}}
-    table = line_table.decided(table_of(**changes).assign(**swaps))
-    failing = line_table.failures(table)
-    assert failing.run.tolist() == [1, 1, 0, 0]
-    assert failing.lowest.tolist() == [0.3, 0.3, 0.9, 0.9]
-    assert failing.direction.iloc[[0, 2]].tolist() == ["carry → no carry", "no carry → carry"]
-    assert failing.attention.tolist() == [0.9] * 4
-    assert failing.against.tolist() == [1, 1, 0, 0]
-
-
-def test_the_gap_of_a_chain_leaves_out_the_digit_sum_that_passes_it_on():
-    def row(digit_sum, chain, early, late):
-        return {"digit_sum": digit_sum, "chain": chain, "early": early, "late": late}
-
-    alone = [row(8, 0, -0.4, -0.1), row(9, 0, -0.4, 0.0), row(10, 0, 0.5, 0.0)]
-    assert math.isnan(line_table.chain_gap(alone))
-    chained = [row(8, 1, -0.2, -0.1), row(9, 1, 0.5, 0.0), row(10, 1, 0.0, 0.6)]
-    assert line_table.chain_gap(alone + chained) == pytest.approx((0.2 + 0.1) / 2)
-
-
-def test_a_gap_is_compared_with_the_lowest_swap_where_a_chain_can_arrive():
-    def profile(gap):
-        rows = []
-        for chain in (0, 1):
-            rows.append({"digit_sum": 8, "chain": chain, "early": gap * chain, "late": 0.0})
-        return rows
-
-    table = line_table.decided(table_of())
-    table["profile"] = [profile(gap) for gap in (0.5, 0.4, 0.3, 0.2, 0.1, 0.0)]
-    table["up"] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    correlation = line_table.gap_correlation(table)
-    assert (correlation.rho, correlation.columns) == (pytest.approx(-1), 6)
-    # Nothing is asked of longer sums, nor of a column into which no chain arrives.
-    table.loc[0, "digits"] = 6
-    table.at[1, "profile"] = profile(0.4)[:1]
-    assert line_table.gap_correlation(table).columns == 4
-
-
 class OneGroup(Evidence):
     """Stands in for the evidence on three runs of the main group."""
 
@@ -247,15 +152,9 @@ class OneGroup(Evidence):
 
 def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
     digests = {run: runs.digest(p) for run, p in OneGroup().group(NAME).weights.items()}
-    table = table_of(run1={"up": 0.94}, run2={"late": 0.96})
+    table = table_of(run2={"late": 0.96})
     table["sha256"] = table.run.map(digests)
     monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
-    lines = line_table.one_line(OneGroup())
-    assert lines.value.tolist() == [0.96, 0.94, 0.96]
-    # The first control moves the carry by its cosine with the line, the second not at all.
-    assert lines.strongest_control.tolist() == [0.19] * 3
-    shows = [line_table.carries_on_one_line(row) for row in lines.to_dict("records")]
-    assert shows == [True, False, True]
     late = line_table.written_late(OneGroup())
     assert late.value.tolist() == [0.5, 0.5, 0.96]
     shows = [line_table.last_attention_writes(row) for row in late.to_dict("records")]
@@ -266,7 +165,7 @@ def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
     monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
     stored = r"no carry line of run 1 is stored, with the weights that are here: run `carry lines "
     with pytest.raises(BadInput, match=stored):
-        line_table.one_line(OneGroup())
+        line_table.written_late(OneGroup())
 
 
 @pytest.mark.slow

@@ -1,0 +1,74 @@
+"""The corners of a run in the plane of carry and nine, and the place of the nine in many runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from carry_paper.findings.corners import STATES
+from carry_paper.plots.hover import name_dots
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, style
+
+COLOURS = dict(zip(STATES, (CLASS_COLOURS[i] for i in (0, 1, 4, 3)), strict=True))
+LABELS = {
+    "low": "less than nine",
+    "nine": "nine, without a carry",
+    "nine+carry": "nine, with a carry",
+    "high": "ten or more",
+}
+DOTS = 120  # of each state in a panel
+
+
+@style()
+def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
+    """Return a figure of sums in the plane of carry and nine, a panel for each run.
+
+    Args:
+        runs: The rows of `corners.coordinates`, by the title of the panel.
+    """
+    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
+    axes = figure.subplots(1, len(runs), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, (title, rows) in zip(axes, runs.items(), strict=True):
+        for at in (0, 1):
+            ax.axvline(at, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+        for state in STATES:
+            of = rows[rows.state == state]
+            dots = of.sample(min(DOTS, len(of)), random_state=0)
+            look: dict[str, Any] = {"s": 7, "color": COLOURS[state], "alpha": 0.45}
+            ax.scatter(dots.carry, dots.nine, linewidths=0, rasterized=True, **look)
+            ax.scatter(of.carry.mean(), of.nine.mean(), s=60, marker="P", color=COLOURS[state])
+        ax.set_title(title)
+        ax.set_xticks((0, 0.5, 1))
+    axes[0].set_ylabel("towards nine")
+    figure.supxlabel("from less than nine (0) to ten or more (1)", fontsize=8.5)
+    entries = []
+    for state in STATES:
+        entry = Line2D([], [], linestyle="none", marker="o", label=LABELS[state])
+        entry.set_color(COLOURS[state])
+        entries.append(entry)
+    figure.legend(
+        handles=entries, loc="outside lower center", ncols=4, title="the next column adds to"
+    )
+    return figure
+
+
+@style()
+def place_by_late_share(runs: pd.DataFrame) -> Figure:
+    """Return a figure of the place of the nine by the late share, a dot for each run.
+
+    Args:
+        runs: The `name`, `kind`, `late` share and place of the `nine` of each run.
+    """
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    ax = figure.subplots()
+    for colour, (kind, of) in zip(CLASS_COLOURS, runs.groupby("kind", sort=False), strict=False):
+        dots = ax.scatter(of.late, of.nine, s=20, color=colour, linewidths=0, label=kind)
+        rows = zip(of["name"], of.late, of.nine, strict=True)
+        name_dots(dots, [f"{name}: late {late:.2f}, nine {nine:.2f}" for name, late, nine in rows])
+    for at in (0, 1):
+        ax.axhline(at, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+    ax.set(xlabel="late share of the carry", ylabel="place of the nine")
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
