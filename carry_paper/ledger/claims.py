@@ -59,6 +59,7 @@ RULES = {
     "spread": (
         "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)"
     ),
+    "shown": "not judged, on the author's runs and on ours: the text does not fix what it is of",
     "count": "a count of runs; author: nothing lies between; ours: Fisher's exact test",
 }
 QUANTIFIERS = {

@@ -11,7 +11,7 @@ of one run, and a finding that it states of one, is judged on the author's runs;
 beside it, and not judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf, sqrt
@@ -462,6 +462,23 @@ def judge_finding(
             CANNOT_TELL, None, detail, interval, settles or f"with {ENOUGH} runs instead of {n}"
         )
     return Judgement(verdict, None, detail, interval, settles)
+
+
+def hangs_on_a_control(judgement: Judgement, without: Mapping[str, str]) -> Judgement:
+    """Return the judgement of a finding that is compared with control runs.
+
+    It can't tell if the verdict changes when any one control run is left out.
+
+    Args:
+        judgement: The judgement with all control runs.
+        without: The verdict without each of them, by the control run in words.
+    """
+    others = {run: verdict for run, verdict in without.items() if verdict != judgement.verdict}
+    if not others:
+        return judgement
+    hanging = "; ".join(f"without {run} it is {verdict}" for run, verdict in others.items())
+    settles = f"more control runs: {hanging}"
+    return replace(judgement, verdict=CANNOT_TELL, settles=settles)
 
 
 def _band(bands: Bands, share: Fraction) -> str:

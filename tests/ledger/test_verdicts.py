@@ -12,6 +12,7 @@ from carry_paper.ledger.verdicts import (
     CANNOT_TELL,
     NO_VERDICT,
     Count,
+    hangs_on_a_control,
     judge_author,
     judge_count,
     judge_finding,
@@ -206,6 +207,23 @@ def test_the_interval_of_a_finding_is_clopper_and_pearsons():
     low, high = judge_finding("all", [True] * 4 + [False] * 2).interval[0]
     interval = scipy.stats.binomtest(4, 6).proportion_ci(method="exact")
     assert (low, high) == pytest.approx((interval.low, interval.high))
+
+
+def test_a_finding_that_hangs_on_one_control_run_cannot_tell():
+    judged = judge_finding("all", [False] * 6)
+    without = {"run 0 of controls": "mostly", "run 1 of controls": "differs"}
+    hanging = hangs_on_a_control(judged, without)
+    assert hanging.verdict == CANNOT_TELL
+    assert hanging.settles == "more control runs: without run 0 of controls it is mostly"
+    assert hangs_on_a_control(judged, {"run 0 of controls": "differs"}) == judged
+    assert hangs_on_a_control(judged, {}) == judged
+
+
+def test_a_number_whose_text_is_open_is_judged_on_nobody():
+    claim = printed(0.1, "shown")
+    runs = column(0.4, 0.5, 0.6)
+    assert judge_author(claim, np.array([0.5]), 0, 3, runs).verdict == NO_VERDICT
+    assert ours(claim, runs, runs).verdict == NO_VERDICT
 
 
 # ---- tables
