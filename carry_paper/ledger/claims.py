@@ -35,11 +35,13 @@ CELL = re.compile(rf"/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/
 FLOATS = {"fig": "Figure", "tab": "Table"}
 # Why a row that is not reproduced is not.
 CAUSES = {
-    "seeds": "runs are of several kinds, by their seeds alone",
+    "seeds": "an experiment shows in what runs differ, by their seeds alone",
+    "differs between runs": "runs differ from each other; the cause is not known",
     "recipe": "our runs were not trained by the paper's protocol",
     "text and code": "the paper's text and the released code, or two of its statements, disagree",
     "unknown": "not known; the sentence names the experiments that excluded the other causes",
 }
+SHOWN_BY_EXPERIMENT = "seeds"
 # Of our runs, those of a number of one run (`single`) are shown and not judged.
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
@@ -122,12 +124,29 @@ Date = Annotated[date, BeforeValidator(check_date)]
 
 @dataclass(frozen=True)
 class Why:
-    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence."""
+    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence.
+
+    Attributes:
+        cause: The cause.
+        text: The sentence, with the row's numbers as names in braces (`ledger.whys`).
+        experiment: The function of `findings.causes` that shows it; only `seeds` has to have one.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     cause: Annotated[StrictStr, one_of(CAUSES)]
     text: Text
+    experiment: str = ""
+
+    @model_validator(mode="after")
+    def check_experiment(self) -> "Why":
+        """Raise `ValueError` if the cause has to be shown, and no experiment shows it."""
+        if self.cause == SHOWN_BY_EXPERIMENT and not self.experiment:
+            raise ValueError(
+                f"the cause {self.cause!r} needs the experiment that shows it: a function of "
+                "carry_paper/findings/causes.py"
+            )
+        return self
 
 
 @dataclass(frozen=True)

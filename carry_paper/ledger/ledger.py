@@ -23,7 +23,7 @@ from carry_core.files import sha256
 from carry_paper import measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
-from carry_paper.ledger import claims, exchangeability, registry, verdicts
+from carry_paper.ledger import claims, exchangeability, registry, verdicts, whys
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import COMBINE, VALUE, Entry, Picked, name_of, picked
 from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
@@ -262,7 +262,7 @@ def unmeasured(claim: Claim) -> Row:
 
 def explained(row: Row, claim: Claim, source: str) -> Row:
     """Return a row of a source with the reason why it is not reproduced, if its claim has one."""
-    return replace(row, why=None if row.verdict == "reproduced" else claim.why.get(source))
+    return replace(row, why=whys.why(row, claim, source))
 
 
 def combine(claim: Claim, measured: Measured) -> Combined:
