@@ -95,6 +95,16 @@ BAD = {
         "cause: weather",
         "cause: 'weather' is unknown, expected one of seeds",
     ),
+    "cause without its experiment": (
+        ", experiment: carry_on_axes",
+        "",
+        "the cause 'seeds' needs the experiment that shows it",
+    ),
+    "rule without a reason": (
+        '  reason: "a mean over six runs of shares counted on random sums"\n',
+        "",
+        "reason",
+    ),
     "range": ("range: 0.1", "range: -1", "range: -1 is no number above 0"),
     "range in words": ("range: 0.1", "range: wide", "range: 'wide' is no number above 0"),
     "quantifier": ("quantifier: most", "quantifier: many", "a quantifier of all, most, some"),
