@@ -208,13 +208,23 @@ class Line:
             sentences.setdefault(cause, []).append(f"{whose}{sentence}")
         return [Why(cause, CAUSES[cause], own) for cause, own in sentences.items()]
 
+    @property
+    def _said(self) -> set[str]:
+        """The first sentences of the reasons that the box says in the open, of either source."""
+        said = set()
+        for rows in self.rows.values():
+            for row in rows:
+                if row.why is not None and row.verdict in TO_EXPLAIN:
+                    said.add(row_words.first_sentence(row.why.text)[0])
+        return said
+
     def more(self, source: str) -> str:
         """Return the rest of the reasons, and at which other bars the verdict would be another."""
         sentences: dict[str, None] = {}
         for row in self.rows[source]:
             if row.why is not None:
-                rest = row_words.first_sentence(row.why.text)[1]
-                sentences[rest if row.verdict in TO_EXPLAIN else row.why.text] = None
+                first, rest = row_words.first_sentence(row.why.text)
+                sentences[rest if first in self._said else row.why.text] = None
         at_other_bars = dict.fromkeys(
             bar for row in self.rows[source] for bar in row_words.at_bars(row)
         )
