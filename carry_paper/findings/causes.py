@@ -1,7 +1,7 @@
 """Experiments that decide why a row of the ledger is not reproduced.
 
-The sentences under `why` in `data/claims.yml` cite their numbers, which `make causes` prints again
-from the stored weights and from the author's.
+Each cause `seeds` in `data/claims.yml` names the experiment that shows it. The numbers are printed
+by `make causes`, from the stored weights and from the author's.
 """
 
 from collections.abc import Mapping

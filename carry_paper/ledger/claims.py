@@ -35,11 +35,14 @@ CELL = re.compile(rf"/({'|'.join(map(re.escape, CLASSES))})/({'|'.join(KINDS)})/
 FLOATS = {"fig": "Figure", "tab": "Table"}
 # Why a row that is not reproduced is not.
 CAUSES = {
-    "seeds": "runs are of several kinds, by their seeds alone",
+    "seeds": "an experiment shows in what runs differ, by their seeds alone",
+    "differs between runs": "runs differ from each other; the cause is not known",
     "recipe": "our runs were not trained by the paper's protocol",
     "text and code": "the paper's text and the released code, or two of its statements, disagree",
     "unknown": "not known; the sentence names the experiments that excluded the other causes",
 }
+SHOWN_BY_EXPERIMENT = "seeds"
+# Of our runs, those of a number of one run (`single`) are shown and not judged.
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
     "fixed": (
@@ -53,11 +56,12 @@ RULES = {
         "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence"
     ),
     "unnamed": (
-        "one run that the paper does not name, so for both: equivalence, by the prediction interval"
+        "one run that the paper does not name; author: equivalence, by the prediction interval"
     ),
     "spread": (
         "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)"
     ),
+    "shown": "not judged, on the author's runs and on ours: the text does not fix what it is of",
     "count": "a count of runs; author: nothing lies between; ours: Fisher's exact test",
 }
 QUANTIFIERS = {
@@ -68,8 +72,14 @@ QUANTIFIERS = {
     "most": (
         "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed"
     ),
-    "some": "reproduced if a run shows it, differs if none of six does, else can't tell",
-    "one": "reproduced if a run shows it, differs if none of six does, else can't tell",
+    "some": (
+        "reproduced if a run shows it; if none does, differs on the author's six, of which the "
+        "paper speaks, and can't tell on ours"
+    ),
+    "one": (
+        "reproduced if a run shows it; if none does, differs on the author's six, of which the "
+        "paper speaks, and can't tell on ours"
+    ),
     "none": (
         "reproduced if no run shows it, mostly if at most a third does, "
         "differs if two thirds do, else mixed"
@@ -114,12 +124,29 @@ Date = Annotated[date, BeforeValidator(check_date)]
 
 @dataclass(frozen=True)
 class Why:
-    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence."""
+    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence.
+
+    Attributes:
+        cause: The cause.
+        text: The sentence, with the row's numbers as names in braces (`ledger.whys`).
+        experiment: The function of `findings.causes` that shows it; only `seeds` has to have one.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     cause: Annotated[StrictStr, one_of(CAUSES)]
     text: Text
+    experiment: str = ""
+
+    @model_validator(mode="after")
+    def check_experiment(self) -> "Why":
+        """Raise `ValueError` if the cause has to be shown, and no experiment shows it."""
+        if self.cause == SHOWN_BY_EXPERIMENT and not self.experiment:
+            raise ValueError(
+                f"the cause {self.cause!r} needs the experiment that shows it: a function of "
+                "carry_paper/findings/causes.py"
+            )
+        return self
 
 
 @dataclass(frozen=True)

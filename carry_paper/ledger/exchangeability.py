@@ -21,7 +21,6 @@ FEWEST_RUNS = 3  # of each source: three and three can be relabeled in 20 ways, 
 AS_PRINTED = 0.005  # smaller differences between cells do not show in a printed table
 MOST_RELABELINGS = 100_000  # more than that are sampled
 SAMPLED_RELABELINGS = 9_999
-RUNS_FOR_A_RANK = 39  # with so many runs of ours, one run outside of all of them has p = 2 / 40
 SHIFTS = np.arange(1, 101) / 100  # of each cell, tried for the smallest that would be noticed
 
 
@@ -198,14 +197,3 @@ def detectable_shift(ours: Array, theirs: Array, labels: Labels) -> float | None
         if max(p_up, p_down) <= SIGNIFICANT:
             return float(shift)
     return None
-
-
-def p_of_rank(ours: Array, theirs: float) -> float:
-    """Return how often one run would lie as far out among `ours` as `theirs` does, on either side.
-
-    With n runs of ours no p below 2 / (n + 1) can come out, so that `RUNS_FOR_A_RANK` are needed.
-    """
-    below = int((ours < theirs).sum())
-    above = int((ours > theirs).sum())
-    outer = min(len(ours) - below, len(ours) - above)
-    return min(1.0, 2 * (outer + 1) / (len(ours) + 1))

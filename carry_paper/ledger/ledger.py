@@ -23,7 +23,7 @@ from carry_core.files import sha256
 from carry_paper import catalogue, measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
-from carry_paper.ledger import claims, exchangeability, registry, verdicts
+from carry_paper.ledger import claims, exchangeability, registry, verdicts, whys
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import COMBINE, VALUE, Entry, Picked, name_of, picked
 from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
@@ -196,12 +196,14 @@ class Combined:
         noise: The standard deviation that the paper's own random sums add to the value.
         n_runs: The number of the runs behind it.
         shows_at: What each run shows at other bars, by `bars.variants`.
+        shows_without: What each run shows if a control run is left out, by that run in words.
     """
 
     row: Row
     noise: float = 0.0
     n_runs: int = 0
     shows_at: Mapping[str, list[bool | None]] = field(default_factory=dict)
+    shows_without: Mapping[str, list[bool | None]] = field(default_factory=dict)
 
 
 class Query:
@@ -261,7 +263,7 @@ def unmeasured(claim: Claim) -> Row:
 
 def explained(row: Row, claim: Claim, source: str) -> Row:
     """Return a row of a source with the reason why it is not reproduced, if its claim has one."""
-    return replace(row, why=None if row.verdict == "reproduced" else claim.why.get(source))
+    return replace(row, why=whys.why(row, claim, source))
 
 
 def combine(claim: Claim, measured: Measured) -> Combined:
@@ -391,6 +393,14 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
         if not compared:
             raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
     shows = [says(entry.rule, fields | beside) for fields in all_fields]
+    shows_without = {}
+    if entry.beside is not None:
+        for i, control in enumerate(compared):
+            left = {entry.beside.field: [*beside[entry.beside.field]]}
+            del left[entry.beside.field][i]
+            if left[entry.beside.field]:
+                name = f"run {control['run']} of {control['group']}"
+                shows_without[name] = [says(entry.rule, fields | left) for fields in all_fields]
     shows_at = {}
     for bar, rule in variants(entry.rule).items():
         shows_at[bar] = [says(rule, fields | beside) for fields in all_fields]
@@ -413,7 +423,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
         fields={**_keys(records), **lists},
         detail=entry.method,
     )
-    return Combined(row, n_runs=len(records), shows_at=shows_at)
+    return Combined(row, n_runs=len(records), shows_at=shows_at, shows_without=shows_without)
 
 
 def _whole(record: Record) -> dict[str, Any]:
@@ -568,7 +578,11 @@ def judge(
     """Return the verdict on a row; arguments are as in `judged`."""
     row = combined.row
     if "shows" in row.fields:
-        return judge_shown(claim, source, row.fields["shows"])
+        judgement = judge_shown(claim, source, row.fields["shows"])
+        others = {}
+        for control, shows in combined.shows_without.items():
+            others[control] = judge_shown(claim, source, shows).verdict
+        return verdicts.hangs_on_a_control(judgement, others)
     value = verdicts.as_array(row.value)
     values = stacked(row.runs)
     n_runs = combined.n_runs or len(values)

@@ -5,6 +5,8 @@ a finding, the rule that decides whether a run shows it. The cells of a table sh
 """
 
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput
@@ -500,6 +502,12 @@ ROWS: dict[str, Entry] = {
 }
 
 
+def constants(name: str) -> Mapping[str, Any]:
+    """Return the constants of the module that has a row's function, by name."""
+    function = entry(name).function
+    return vars(sys.modules[function.__module__]) if function is not None else {}
+
+
 def reason(claim: Claim) -> str:
     """Return the reason for a claim's rule, with the criteria that it names in braces filled in.
 
@@ -508,10 +516,8 @@ def reason(claim: Claim) -> str:
     Raises:
         BadInput: There is no such constant.
     """
-    function = entry(claim.id).function
-    constants = vars(sys.modules[function.__module__]) if function is not None else {}
     try:
-        return claim.reason.format_map(constants)
+        return claim.reason.format_map(constants(claim.id))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise BadInput(
             f"The reason of {claim.id} in claims.yml cannot be filled in ({error!r}): expected "

@@ -6,10 +6,12 @@ which are other runs, is compared with the author's runs by equivalence: the 95%
 difference must lie within a tenth of the quantity's range, so that a real difference would have
 been seen. A cell of a table differs only if the whole table is told apart from the author's. A
 finding is judged by how many runs show it, and how many should by the paper's words. Where neither
-holds, the verdict is that we can't tell, with what would settle it.
+holds, the verdict is that we can't tell, with what would settle it. A number that the paper gives
+of one run, and a finding that it states of one, is judged on the author's runs; ours are shown
+beside it, and not judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf, sqrt
@@ -20,17 +22,12 @@ from numpy.typing import NDArray
 
 from carry_paper.ledger import settling
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
-from carry_paper.ledger.exchangeability import (
-    FEWEST_RUNS,
-    RUNS_FOR_A_RANK,
-    SIGNIFICANT,
-    TableTest,
-    p_of_rank,
-)
+from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT, TableTest
 from carry_paper.ledger.settling import Scatter
 
 CANNOT_TELL = "can't tell"
 NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of the author's
+NOT_JUDGED = "shown"  # the rule of a number that is judged on no source's runs
 NOT_RUN = "not run"
 # The worst come first.
 VERDICTS = ("differs", "mixed", CANNOT_TELL, "mostly", NO_VERDICT, NOT_RUN, "reproduced")
@@ -101,8 +98,10 @@ def judge_author(
         n_runs: The number of runs; 0 if the number needs none.
         runs: The value of each run, [run, entry]; only needed if the paper names no run.
     """
+    if claim.rule == NOT_JUDGED:
+        return Judgement(NO_VERDICT, None)
     if claim.rule == "unnamed" and runs is not None:
-        return judge_ours(replace(claim, single=True), value, runs, runs[:0])
+        return _equivalence(claim, value, runs, runs[:0], n_runs)
     tolerance = claim.unit / 2
     if claim.rule in ("drawn", "selected"):
         tolerance += STANDARD_ERRORS * noise
@@ -156,9 +155,52 @@ def judge_ours(
         n_runs: The number of runs behind a standard deviation.
         table: The comparison of the whole table, if the number is a cell of one.
     """
-    rounding = claim.unit / 2
+    if claim.rule == NOT_JUDGED:
+        return Judgement(NO_VERDICT, None)
     if claim.rule == "exact":
+        rounding = claim.unit / 2
         return Judgement(_compare(claim, value, rounding), rounding)
+    if claim.single:
+        return Judgement(NO_VERDICT, None, place_among(claim, runs[:, 0]))
+    return _equivalence(claim, value, runs, theirs, n_runs, table)
+
+
+def place_among(claim: Claim, runs: Array) -> str:
+    """Return the place of a printed number of one run among our runs, in a sentence.
+
+    Runs that would be printed as it is count as equal.
+    """
+    paper = float(as_array(claim.paper)[0])
+    near = claim.unit / 2 + EPSILON * max(1.0, abs(paper))
+    n_below = int((runs < paper - near).sum())
+    n_above = int((runs > paper + near).sum())
+    n_equal = len(runs) - n_below - n_above
+    if len(runs) == 1:
+        place = "above" if n_below else "below" if n_above else "equal to"
+        return f"The printed value, of one run, is {place} that of our one run."
+    if n_below == len(runs):
+        place = f"lies above all {len(runs)} of ours"
+    elif n_above == len(runs):
+        place = f"lies below all {len(runs)} of ours"
+    elif n_equal == len(runs):
+        place = f"is that of all {len(runs)} of ours"
+    else:
+        place = f"lies within our {len(runs)}: {n_below} below it, {n_above} above"
+        if n_equal:
+            place += f", {n_equal} equal as printed"
+    return f"The printed value, of one run, {place}."
+
+
+def _equivalence(
+    claim: Claim,
+    value: Array,
+    runs: Array,
+    theirs: Array,
+    n_runs: int,
+    table: TableTest | None = None,
+) -> Judgement:
+    """Judge a value by the interval of its difference; arguments are as in `judge_ours`."""
+    rounding = claim.unit / 2
     tolerance = EQUIVALENT * claim.range + rounding
     comparison = _comparison(claim, value, runs, theirs, n_runs)
     interval = comparison.interval
@@ -173,7 +215,7 @@ def judge_ours(
     if (np.maximum(-low, high) <= tolerance + EPSILON).all():
         return Judgement("reproduced", tolerance, detail, interval)
     excludes_zero = bool((np.maximum(low, -high) > rounding + EPSILON).any())
-    if excludes_zero and _told_apart(table, runs, theirs):
+    if excludes_zero and (table is None or table.told_apart):
         return Judgement("differs", tolerance, detail, interval)
     if excludes_zero:
         settles = _what_tells_apart(table)
@@ -182,21 +224,10 @@ def judge_ours(
     return Judgement(CANNOT_TELL, tolerance, detail, interval, settles)
 
 
-def _told_apart(table: TableTest | None, runs: Array, theirs: Array) -> bool:
-    """Return True if a cell may differ: its table is told apart, or it is no cell of one."""
-    if table is None:
-        return True
-    if len(theirs) == 1:
-        return len(runs) >= RUNS_FOR_A_RANK and p_of_rank(runs[:, 0], theirs[0, 0]) <= SIGNIFICANT
-    return table.told_apart
-
-
 def _what_tells_apart(table: TableTest | None) -> str:
     """Return what would settle a cell that differs in a table that is not told apart."""
     if table is None or table.p is None:
-        if table is not None and table.n_theirs > 1:
-            return f"with {FEWEST_RUNS} runs on either side, which the table's test takes"
-        return f"with {RUNS_FOR_A_RANK} of our runs, among which the author's one can be ranked"
+        return f"with {FEWEST_RUNS} runs on either side, which the table's test takes"
     return f"a table that is told apart as a whole: today p = {table.p:.2g}"
 
 
@@ -271,7 +302,7 @@ def _of_means(runs: Array, theirs: Array) -> Comparison:
 
 
 def _to_print(claim: Claim, value: Array, runs: Array) -> Comparison:
-    """Return the comparison with a printed value, of one run or of six, that scatter as ours do."""
+    """Return the comparison with a printed value, of one run or of six, that scatter as these."""
     n_theirs = 1 if claim.single else PAPER_RUNS
     width_of = _prediction(runs)
 
@@ -400,7 +431,9 @@ def judge_finding(
     """Judge a finding by one of the `QUANTIFIERS`, given for each run whether it shows the finding.
 
     Fewer than three runs can't tell, unless the paper states it of a `single` run: then the
-    author's run is judged, and `ours` get no verdict, but show how general it is.
+    author's run is judged, and `ours` get no verdict, but show how general it is. "Some runs" is a
+    claim about all such runs there could be, so that six of ours, or any number, cannot contradict
+    it; the author's six are those that the paper speaks of.
     """
     count, n = sum(shows), len(shows)
     if n == 0:
@@ -418,16 +451,34 @@ def judge_finding(
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
     elif count:
         verdict = "reproduced"
-    elif n >= PAPER_RUNS:
+    elif source == "author" and n >= PAPER_RUNS:
         verdict = "differs"
     else:
         verdict = CANNOT_TELL
-        settles = f"a run that shows it, or {PAPER_RUNS} runs that do not"
+        share = f"{interval[0, 1]:.0%}"
+        settles = f"a run that shows it: none of {n} does, so up to {share} of all such runs may"
     if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
         return Judgement(
             CANNOT_TELL, None, detail, interval, settles or f"with {ENOUGH} runs instead of {n}"
         )
     return Judgement(verdict, None, detail, interval, settles)
+
+
+def hangs_on_a_control(judgement: Judgement, without: Mapping[str, str]) -> Judgement:
+    """Return the judgement of a finding that is compared with control runs.
+
+    It can't tell if the verdict changes when any one control run is left out.
+
+    Args:
+        judgement: The judgement with all control runs.
+        without: The verdict without each of them, by the control run in words.
+    """
+    others = {run: verdict for run, verdict in without.items() if verdict != judgement.verdict}
+    if not others:
+        return judgement
+    hanging = "; ".join(f"without {run} it is {verdict}" for run, verdict in others.items())
+    settles = f"more control runs: {hanging}"
+    return replace(judgement, verdict=CANNOT_TELL, settles=settles)
 
 
 def _band(bands: Bands, share: Fraction) -> str:

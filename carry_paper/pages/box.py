@@ -156,7 +156,7 @@ class Line:
         """Return the verdict of rows that have the same one."""
         row = rows[0]
         of_number, of_finding = row_words.MEANINGS[row.verdict]
-        on_rows = [row_words.rule_here(rows, source)]
+        on_rows = [row_words.rule_here(rows, source), row_words.place_among_ours(rows, source)]
         gap = self._difference(rows)
         if gap:
             on_rows.append(f"{gap[:1].upper()}{gap[1:]}.")

@@ -38,7 +38,7 @@ SOURCES = {"author": "the author's weights", "ours": "our weights"}
 REASONS = {
     "mixed": "Between a third and two thirds of the runs show it",
     "mostly": "The paper says it of all runs; two thirds or more show it, but not all",
-    "no verdict": "The paper says it of one run of the author's; ours show how general it is",
+    "no verdict": "The paper says it of one run of the author's, which is judged; ours are shown",
     "never": (
         "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
     ),

@@ -12,11 +12,19 @@ from math import floor, log10
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from carry_paper.ledger import report
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.report import percents
 from carry_paper.ledger.results import Row, gathered
-from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NO_VERDICT, NOT_RUN
+from carry_paper.ledger.verdicts import (
+    CANNOT_TELL,
+    EQUIVALENT,
+    NO_VERDICT,
+    NOT_RUN,
+    place_among,
+)
 from carry_paper.pages.minus import minus_signs
 from carry_train import groups
 
@@ -45,15 +53,18 @@ MEANINGS = {
     CANNOT_TELL: (
         "The interval is too wide: its half-width is beside the verdict, and the row says what"
         " would settle it, if anything can.",
-        "There are too few runs, or no run can say.",
+        "There are too few runs, or no run can say; or the paper says “some”, and none of ours"
+        " shows it, which six runs cannot contradict.",
     ),
     "differs": (
         "The interval excludes zero by more than rounding and, in a table, the whole table is told"
         " apart from the author's.",
-        "At most a third of the runs show it; if the paper says “some”, none of six.",
+        "At most a third of the runs show it; if the paper says “some”, none of the author's six.",
     ),
     NO_VERDICT: (
-        "",
+        "Shown, and not judged. The paper gives one run's number: it is judged on the author's"
+        " run, and ours show where it lies among six. Or the text leaves open what the number is"
+        " of.",
         "The paper says it of one of the author's runs, which is judged; ours show how general it"
         " is.",
     ),
@@ -111,6 +122,25 @@ def half_widths(rows: Sequence[Row]) -> str:
     if is_accuracy and width > ACCURACY_RANGE:
         return f" · ±{in_short(ACCURACY_RANGE)} or more"
     return f" · ±{in_short(width)}"
+
+
+def place_among_ours(rows: Sequence[Row], source: str) -> str:
+    """Return where the paper's numbers of one run lie among our runs; "" if they are none such.
+
+    Of a table it is how many cells' numbers lie within our runs.
+    """
+    by_id = claims()
+    shown = [row for row in rows if row.paper is not None and row.runs and by_id[row.id].single]
+    if source != "ours" or not shown or shown[0].verdict != NO_VERDICT:
+        return ""
+    if len(shown) == 1:
+        return place_among(by_id[shown[0].id], np.array(shown[0].runs, dtype=float))
+    n_outside = 0
+    for row in shown:
+        place = place_among(by_id[row.id], np.array(row.runs, dtype=float))
+        n_outside += "below all" in place or "above all" in place
+    n_within = len(shown) - n_outside
+    return f"The printed value lies within our runs in {n_within} of {len(shown)} cells."
 
 
 def what_settles(rows: Sequence[Row]) -> str:

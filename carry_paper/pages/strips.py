@@ -136,9 +136,12 @@ def _of_row(source: str, row: Row, scale: Scale | None) -> Lane | None:
         return _of_finding(source, row)
     if row.value is None or scale is None:
         return None
-    tolerance = row.tolerance or 0.0
     papers = flat(row.paper)
-    ends = [(scale.place(value - tolerance), scale.place(value + tolerance)) for value in papers]
+    ends = []
+    if row.tolerance is not None:
+        for value in papers:
+            low, high = value - row.tolerance, value + row.tolerance
+            ends.append((scale.place(low), scale.place(high)))
     return Lane(
         source,
         NUMBER,
@@ -192,17 +195,21 @@ def _of_table(source: str, rows: Sequence[Row], scale: Scale) -> Lane | None:
             tolerances.append(row.tolerance / claims()[row.id].range)
     if not marks:
         return None
-    allowed = min(tolerances, default=0.0)
     low, high = in_short(min(gaps)), in_short(max(gaps))
     label = f"{len(marks)} cells, each less the paper’s: {low} to {high}"
-    band = (scale.place(-allowed), max(scale.place(allowed), scale.place(-allowed) + 1))
+    beside = ""
+    bands = []
+    if tolerances:
+        allowed = min(tolerances)
+        beside = f"allowed: ±{in_short(allowed)}"
+        bands.append((scale.place(-allowed), max(scale.place(allowed), scale.place(-allowed) + 1)))
     return Lane(
         source,
         TABLE,
         label=label,
-        beside=f"allowed: ±{in_short(allowed)}",
+        beside=beside,
         marks=marks,
-        bands=[band],
+        bands=bands,
         paper=[scale.place(0.0)],
         judged=[],
         ends=scale.ends,

@@ -79,14 +79,3 @@ def test_participation_ratio_of_known_covariances():
 def test_a_table_that_never_varies_cannot_be_told_apart():
     test = ex.compare("table", np.ones((3, 2)), np.ones((3, 2)))
     assert (test.p, test.cells, test.detectable_shift) == (1.0, 0, None)
-
-
-@pytest.mark.parametrize(
-    ("n_ours", "smallest_p"), [(6, 2 / 7), (38, 2 / 39), (ex.RUNS_FOR_A_RANK, 0.05)]
-)
-def test_a_run_beyond_all_of_ours_has_the_smallest_p(n_ours, smallest_p):
-    ours = np.linspace(0, 1, n_ours)
-    assert ex.p_of_rank(ours, 2.0) == pytest.approx(smallest_p)
-    assert ex.p_of_rank(ours, -1.0) == pytest.approx(smallest_p)
-    assert ex.p_of_rank(ours, 0.5) > 0.5
-    assert (smallest_p <= ex.SIGNIFICANT) == (n_ours >= ex.RUNS_FOR_A_RANK)

@@ -1,7 +1,9 @@
 """Each rule says yes to what the paper itself printed, or is listed with why it can't be asked."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from carry_core import carries
 from carry_core.measure import ClassAccuracies
 from carry_paper.findings import heads
 from carry_paper.findings.base import Fields
-from carry_paper.ledger import claims, registry
+from carry_paper.ledger import claims, registry, verdicts
 
 
 def printed(name: str) -> float:
@@ -157,3 +159,51 @@ def test_a_rule_that_the_printed_table_fails_would_be_noticed():
     table = printed_table("tab3/final_mlp")
     correlation = heads.no_carry_correlation(table, but=heads.C_ALL_CON_AT_8)
     assert heads.cannot_carry({"value": correlation})
+
+
+# Numbers that the paper prints elsewhere, in its prose, of the quantity of a row.
+PROSE: dict[str, list[Callable[[], object]]] = {
+    # App. H: around 0.20 at epoch 500, and 0.02 at epoch 1000
+    "pad6/accuracy_range": [
+        lambda: [printed("pad6/accuracy_epoch1000"), printed("pad6/accuracy_epoch500")]
+    ],
+    # App. H.1: a hundred of the sums to train on
+    "pad6_primed/fraction": [lambda: 100 / printed("data/train3")],
+    # Sec. 2: a share of 0.3 of all sums
+    "data/train3": [lambda: 0.3 * printed("data/sums3")],
+    # App. H.2: both norms
+    "pad6_finetuned/weight_norm_change": [
+        lambda: (
+            printed("pad6_finetuned/weight_norm_after")
+            / printed("pad6_finetuned/weight_norm_before")
+            - 1
+        )
+    ],
+}
+NUMBERS = [name for name, claim in claims.claims().items() if claim.paper is not None]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_s_rule_passes_on_what_the_paper_prints_of_it(name):
+    """On the author's runs as printed, and on six of ours that are as printed."""
+    claim = claims.claims()[name]
+    for number in [lambda: claim.paper, *PROSE.get(name, [])]:
+        value = verdicts.as_array(number())
+        runs = np.tile(value, (verdicts.PAPER_RUNS, 1))
+        theirs = verdicts.judge_author(claim, value, 0.0, len(runs), runs)
+        assert theirs.verdict in ("reproduced", verdicts.NO_VERDICT), (name, value)
+        if claim.rule == "count":
+            count = verdicts.Count(int(value[0]), len(runs))
+            ours = verdicts.judge_count(claim, count, count)
+            assert ours.verdict != "differs"
+        elif claim.rule != "spread":
+            ours = verdicts.judge_ours(claim, value, runs, runs)
+            assert ours.verdict in ("reproduced", verdicts.NO_VERDICT), (name, value)
+
+
+def test_a_range_at_no_stated_epoch_fails_the_paper_s_own_number():
+    """As the rule `fixed` did, by which `pad6/accuracy_range` was judged at first."""
+    claim = replace(claims.claims()["pad6/accuracy_range"], rule="fixed")
+    (of_prose,) = PROSE["pad6/accuracy_range"]
+    judged = verdicts.judge_author(claim, verdicts.as_array(of_prose()), 0.0, 6)
+    assert judged.verdict == "differs"

@@ -233,8 +233,9 @@ def test_reasons_and_places_come_from_the_claims_and_are_not_stored(monkeypatch,
     shutil.copytree(ROOT / "data" / "measurements", data / "measurements")
     monkeypatch.setenv("CARRY_DATA", str(data))
     text = (ROOT / "data" / "claims.yml").read_text()
-    assert text.count(row.why.text)
-    (data / "claims.yml").write_text(text.replace(row.why.text, "Another sentence."))
+    template = claims.claims()[row.id].why["ours"].text
+    assert text.count(template)
+    (data / "claims.yml").write_text(text.replace(template, "Another sentence."))
     assert ledger.by_id("ours")[row.id].why.text == "Another sentence."
     assert ledger.by_id("ours")[row.id].where == row.where
     entry = registry.entry("finding/staircase")

@@ -7,11 +7,12 @@ import pytest
 import scipy.stats
 
 from carry_paper.ledger.claims import Claim
-from carry_paper.ledger.exchangeability import RUNS_FOR_A_RANK, TableTest
+from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.verdicts import (
     CANNOT_TELL,
     NO_VERDICT,
     Count,
+    hangs_on_a_control,
     judge_author,
     judge_count,
     judge_finding,
@@ -82,19 +83,53 @@ def test_ours_is_judged_by_equivalence_to_the_authors_runs(shift, scatter, verdi
     )
 
 
-def test_one_run_of_the_paper_takes_a_prediction_interval():
+def test_a_printed_mean_takes_a_prediction_interval_where_the_author_has_no_runs():
+    runs = column(0.50, 0.52, 0.51)
+    width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 / 6 + 1 / 3)
+    for author_runs in (column(), column(0.1)):
+        judgement = ours(printed(0.5), runs, author_runs)
+        assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ((0.40, 0.60, 0.70), "within our 3: 1 below it, 2 above"),
+        ((0.40, 0.504, 0.70), "within our 3: 1 below it, 1 above, 1 equal as printed"),
+        ((0.60, 0.70, 0.80), "below all 3 of ours"),
+        ((0.10, 0.20, 0.30), "above all 3 of ours"),
+        ((0.50, 0.501, 0.499), "that of all 3 of ours"),
+        ((0.10,), "above that of our one run"),
+    ],
+)
+def test_a_number_of_one_run_is_shown_among_ours_and_judged_on_his(values, place):
+    claim = printed(0.5, single=True)
+    for author_runs in (column(), column(0.5), column(0.4, 0.5, 0.6)):
+        judgement = ours(claim, column(*values), author_runs)
+        assert (judgement.verdict, judgement.interval, judgement.tolerance) == (
+            NO_VERDICT,
+            None,
+            None,
+        )
+        assert place in judgement.detail
+    assert judge_author(claim, np.array([0.6]), 0, 1).verdict == "differs"
+    # Nothing lies between in a number that needs no runs.
+    exact = judge_ours(printed(0.5, "exact", single=True), np.array([0.5]), column(), column())
+    assert exact.verdict == "reproduced"
+
+
+def test_a_run_that_the_paper_does_not_name_is_judged_by_the_authors_scatter():
+    claim = printed(0.5, "unnamed", single=True)
     runs = column(0.50, 0.52, 0.51)
     width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 + 1 / 3)
-    for author_runs in (column(), column(0.1)):
-        judgement = ours(printed(0.5, single=True), runs, author_runs)
-        assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
-    mean = ours(printed(0.5), runs).interval[0]
-    assert mean[1] - mean[0] == pytest.approx(2 * width * math.sqrt((1 / 3 + 1 / 6) / (1 / 3 + 1)))
+    judgement = judge_author(claim, np.array([0.51]), 0, 3, runs)
+    assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
+    assert ours(claim, runs, runs).verdict == NO_VERDICT
 
 
 def test_one_run_of_ours_is_judged_by_the_authors_scatter_if_there_is_any():
     assert ours(printed(0.5), column(0.5), column(0.5, 0.51, 0.49)).verdict == "reproduced"
-    lonely = ours(printed(0.5, single=True), column(0.51), column(0.5))
+    lonely = ours(printed(0.5), column(0.51), column(0.5))
     assert (lonely.verdict, lonely.tolerance, lonely.interval) == (CANNOT_TELL, None, None)
     assert "from the paper by 0.01" in lonely.detail
     assert ours(printed(1.0), column(0.98), column(1, 1, 1)).verdict == CANNOT_TELL
@@ -150,6 +185,16 @@ def test_fewer_than_three_runs_cannot_tell_unless_the_paper_speaks_of_one():
     assert judge_finding("all", []).verdict == CANNOT_TELL
 
 
+@pytest.mark.parametrize("quantifier", ["some", "one"])
+def test_some_runs_is_about_all_such_runs_and_cannot_differ_on_ours(quantifier):
+    for n in (6, 12, 64):
+        judged = judge_finding(quantifier, [False] * n, source="ours")
+        assert judged.verdict == CANNOT_TELL
+        upper = scipy.stats.binomtest(0, n).proportion_ci(method="exact").high
+        assert f"none of {n} does, so up to {upper:.0%} of all such runs may" in judged.settles
+        assert judge_finding(quantifier, [True] + [False] * n, source="ours").settles == ""
+
+
 def test_ours_get_no_verdict_where_the_paper_speaks_of_one_run():
     for shows in ([True] * 6, [False] * 6):
         judged = judge_finding("all", shows, single=True, source="ours")
@@ -162,6 +207,23 @@ def test_the_interval_of_a_finding_is_clopper_and_pearsons():
     low, high = judge_finding("all", [True] * 4 + [False] * 2).interval[0]
     interval = scipy.stats.binomtest(4, 6).proportion_ci(method="exact")
     assert (low, high) == pytest.approx((interval.low, interval.high))
+
+
+def test_a_finding_that_hangs_on_one_control_run_cannot_tell():
+    judged = judge_finding("all", [False] * 6)
+    without = {"run 0 of controls": "mostly", "run 1 of controls": "differs"}
+    hanging = hangs_on_a_control(judged, without)
+    assert hanging.verdict == CANNOT_TELL
+    assert hanging.settles == "more control runs: without run 0 of controls it is mostly"
+    assert hangs_on_a_control(judged, {"run 0 of controls": "differs"}) == judged
+    assert hangs_on_a_control(judged, {}) == judged
+
+
+def test_a_number_whose_text_is_open_is_judged_on_nobody():
+    claim = printed(0.1, "shown")
+    runs = column(0.4, 0.5, 0.6)
+    assert judge_author(claim, np.array([0.5]), 0, 3, runs).verdict == NO_VERDICT
+    assert ours(claim, runs, runs).verdict == NO_VERDICT
 
 
 # ---- tables
@@ -182,16 +244,6 @@ def test_a_cell_differs_only_if_its_table_is_told_apart():
         printed(0.5), author_runs.mean(0), author_runs, author_runs, table=table(0.01)
     )
     assert same_runs.verdict == "reproduced"
-
-
-def test_one_run_of_the_authors_is_ranked_among_ours():
-    author_runs = column(0.9)
-    claim = printed(0.9, single=True)
-    for n_runs, verdict in [(RUNS_FOR_A_RANK, "differs"), (RUNS_FOR_A_RANK - 1, CANNOT_TELL)]:
-        runs = column(*np.linspace(0.3, 0.5, n_runs))
-        judged = judge_ours(claim, runs.mean(0), runs, author_runs, table=table(None, 1))
-        assert judged.verdict == verdict
-    assert judged.settles.startswith(f"with {RUNS_FOR_A_RANK} of our runs")
 
 
 # ---- what would settle a verdict

@@ -1,0 +1,76 @@
+"""Why a row is not reproduced: causes that are shown, and sentences whose numbers are computed."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from carry_core.errors import BadInput
+from carry_core.runs import SOURCES
+from carry_paper.findings import causes
+from carry_paper.ledger import claims, ledger, whys
+from carry_paper.ledger.claims import SHOWN_BY_EXPERIMENT, Why
+from carry_paper.ledger.verdicts import TO_EXPLAIN
+
+IN_BRACES = re.compile(r"\{[^}]*\}")
+# A digit may name a thing: a run, a position, an epoch, a layer, a figure; a part or a class.
+NAMED = re.compile(
+    r"\b(?:runs?|positions?|epochs?|layers?|figures?|tables?|fig\.|tab\.|sec\.|app\. [a-i]\.?)"
+    r" \d+(?:(?:, | and | to |, and )\d+)*|C@\d|head \d:\d|d_ff \d+",
+    re.IGNORECASE,
+)
+WHYS = [
+    pytest.param(claim, source, id=f"{claim.id} {source}")
+    for claim in claims.claims().values()
+    for source in claim.why
+]
+
+
+@pytest.mark.parametrize(("claim", "source"), WHYS)
+def test_no_number_stands_in_a_why_but_the_name_of_a_thing(claim, source):
+    text = NAMED.sub("", IN_BRACES.sub("", claim.why[source].text))
+    assert not re.search(r"\d", text), text
+
+
+@pytest.mark.parametrize(("claim", "source"), WHYS)
+def test_a_cause_names_the_experiment_that_shows_it(claim, source):
+    why = claim.why[source]
+    assert bool(why.experiment) == (why.cause == SHOWN_BY_EXPERIMENT)
+    if why.experiment:
+        assert callable(getattr(causes, why.experiment, None)), why.experiment
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_why_is_filled_in(source, monkeypatch):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    for name, row in ledger.by_id(source).items():
+        if row.verdict in TO_EXPLAIN:
+            assert row.why is not None, name
+            assert "{" not in row.why.text
+
+
+def test_numbers_come_from_the_results(monkeypatch):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    row = ledger.by_id("ours")["finding/own_sum"]
+    claim = claims.claims()[row.id]
+    assert f"turns {row.fields['moved'][5]:.0%} of these digits" in row.why.text
+    moved = replace(row, fields={**row.fields, "moved": [0.5] * 6})
+    assert "turns 50% of these digits" in whys.why(moved, claim, "ours").text
+    # Other runs than those that the sentence is about
+    assert whys.why(replace(row, fields={**row.fields, "moved": [0.5]}), claim, "ours") is None
+    assert whys.why(replace(row, verdict="reproduced"), claim, "ours") is None
+
+
+def test_a_pentagon_has_the_runs_by_quick_beside_it(monkeypatch):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    row = ledger.by_id("ours")["finding/pentagon"]
+    assert re.search(r"\d+ of our 64 runs by quick do", row.why.text)
+
+
+def test_a_why_that_names_what_a_row_lacks_is_one_line():
+    row = ledger.by_id("ours")["finding/own_sum"]
+    claim = claims.claims()[row.id]
+    for text in ("{nothing}", "{fields[nothing][0]}", "{runs[0]"):
+        bad = replace(claim, why={"ours": Why("differs between runs", text)})
+        with pytest.raises(BadInput, match="The why of finding/own_sum in claims.yml cannot be"):
+            whys.why(row, bad, "ours")
