@@ -203,8 +203,9 @@ def load(
     """Return the runs of a group, all of one training.
 
     They are those numbered `runs` (0 to 5 if None), of this recipe, or of the one that leads by the
-    list in the folder of our runs. Of runs that were trained for different numbers of epochs, they
-    are the most that are alike. In place of a group's name, you may give the path of a run's file,
+    list in the folder of our runs; where that has none of these numbers, of another that has. Of
+    runs that were trained for different numbers of epochs, they are the most that are alike. In
+    place of a group's name, you may give the path of a run's file,
     or of a folder with the files of some runs, in it or one folder down: then their records say
     which runs they are, and `runs` chooses some of them.
 
@@ -219,15 +220,14 @@ def load(
             f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
         )
     place = folder(source) / group
+    places = [place]
     if source == "ours":
         place /= recipe or leading_recipe(group)
+        others = [] if recipe else sorted(place.parent.glob("*"), reverse=True)
+        places = [place, *others]
     numbers = check_numbers(FIRST if runs is None else runs)
-    by_epochs: dict[int, dict[int, TrainedRun]] = {}
-    for number, path in numbered(place, SUFFIX).items():
-        if number in numbers:
-            run = TrainedRun.at(path, group)
-            by_epochs.setdefault(run.record["epochs"], {})[number] = run
-    alike = max(by_epochs.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))[1]
+    trained = (_most_alike(folder_of_recipe, group, numbers) for folder_of_recipe in places)
+    alike = next(filter(None, trained), {})
     absent = sorted(set(runs or ()) - alike.keys())
     if not alike or absent:
         listed = f" runs {','.join(map(str, absent))}" if absent else ""
@@ -236,6 +236,16 @@ def load(
             "train them, name another data folder in CARRY_DATA, or give a path."
         )
     return Runs.of(group, source, dict(sorted(alike.items())))
+
+
+def _most_alike(place: Path, group: str, numbers: Collection[int]) -> dict[int, "TrainedRun"]:
+    """Return the runs with these numbers in a folder: the most that have equal epochs."""
+    by_epochs: dict[int, dict[int, TrainedRun]] = {}
+    for number, path in numbered(place, SUFFIX).items():
+        if number in numbers:
+            run = TrainedRun.at(path, group)
+            by_epochs.setdefault(run.record["epochs"], {})[number] = run
+    return max(by_epochs.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))[1]
 
 
 def leading_recipe(group: str) -> str:
