@@ -71,6 +71,25 @@ MEANINGS = {
     NOT_RUN: ("The row says what it waits for.", "The row says what it waits for."),
 }
 
+# The same of rows beyond the paper, which speak for the book.
+MEANINGS_BEYOND = {
+    "reproduced": "As many runs show it as the row asks for: all, or for “most” two thirds.",
+    "mostly": "The row asks it of all runs; two thirds or more show it, but not all.",
+    "mixed": MEANINGS["mixed"][1],
+    CANNOT_TELL: "There are too few runs, no run can say, or the row asks for more than one bar.",
+    "differs": "At most a third of the runs show it. The paper does not say that they do.",
+    NO_VERDICT: "It is shown, and not judged.",
+    NOT_RUN: MEANINGS[NOT_RUN][1],
+}
+
+
+def meaning(row: Row) -> str:
+    """Return the meaning of a row's verdict, in a sentence."""
+    if claims()[row.id].beyond:
+        return report.of_groups(row, MEANINGS_BEYOND[row.verdict])
+    of_number, of_finding = MEANINGS[row.verdict]
+    return report.of_groups(row, of_finding if row.paper is None else of_number)
+
 
 def number(value: Any, claim: Claim) -> str:
     """Return a value with as many decimals as the paper's number has; a dash for None.
