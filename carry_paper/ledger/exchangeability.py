@@ -48,7 +48,7 @@ class TableTest:
     cells: int
     p: float | None = None
     independent_cells: float | None = None
-    chances: list[float] | None = None
+    chances: tuple[float, ...] | None = None
 
     @property
     def told_apart(self) -> bool:
@@ -184,7 +184,7 @@ def participation_ratio(ours: Array, theirs: Array) -> float:
     return float(variances.sum() ** 2 / (variances**2).sum())
 
 
-def chances(ours: Array, theirs: Array, labels: Labels) -> list[float] | None:
+def chances(ours: Array, theirs: Array, labels: Labels) -> tuple[float, ...] | None:
     """Return how often the test notices some odd runs of ours, by their number in `ODD_RUNS`.
 
     The runs of both sources fall into two kinds, by the largest gap along their leading axis; the
@@ -207,7 +207,7 @@ def chances(ours: Array, theirs: Array, labels: Labels) -> list[float] | None:
             mixed = np.concatenate([drawn_odd, drawn])
             n_noticed += p_value(mixed[: len(ours)], mixed[len(ours) :], labels) <= SIGNIFICANT
         counts.append(n_noticed / DRAWS)
-    return counts
+    return tuple(counts)
 
 
 def two_kinds(runs: Array) -> tuple[Array, Array]:

@@ -237,6 +237,7 @@ class Query:
             theirs = np.array([self.author_runs(cell) for cell in cells], dtype=float).T
             test = exchangeability.compare(name, ours, theirs)
             rounded = {field: stored(value) for field, value in asdict(test).items()}
+            rounded["chances"] = test.chances
             self.table_tests[name] = TableTest(**rounded)
         return self.table_tests[name]
 

@@ -62,7 +62,7 @@ def test_the_chance_to_notice_odd_runs_is_that_of_six_against_six():
 
 
 def test_a_test_says_in_words_what_it_would_have_noticed():
-    test = ex.TableTest("tab", 6, 6, 5, 0.6, 1.1, [0.03, 0.17, 0.7])
+    test = ex.TableTest("tab", 6, 6, 5, 0.6, 1.1, (0.03, 0.17, 0.7))
     assert test.words.endswith(
         "It would have noticed 2 odd runs of 6 in 3%, 3 odd runs of 6 in 17%,"
         " 4 odd runs of 6 in 70% of cases."
