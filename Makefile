@@ -26,7 +26,7 @@ export JUPYTER_DATA_DIR := $(CURDIR)/.venv/jupyter/data
 endif
 # Snakemake asks for the user's name. A user without an account, as in some containers, has a number only.
 export LOGNAME ?= $(or $(shell id -un 2>/dev/null),nobody)
-# A hundred short processes would compile both packages anew, and type checks into them.
+# A hundred short processes would compile all packages anew, and type checks into them.
 unexport PYTHONDONTWRITEBYTECODE
 # Several processes run side by side, one on each core; a number that the user has set stays.
 export OMP_NUM_THREADS ?= 1
@@ -47,6 +47,8 @@ endif
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@echo; echo "For maintainers:"
+	@awk -F ':.*#: ' '/^[a-z-]+:.*#: / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH=$(TORCH)  UV_TORCH_BACKEND=$(UV_TORCH_BACKEND) (cpu, auto, cu130, …)  PROFILE=$(PROFILE) (or slurm)  PORT=$(PORT)"
 
@@ -79,6 +81,7 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
 	  { $(call INSTALL_TORCH,$(PY)); }; } 2> .venv/install.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed: .venv/install.log says why (it needs a network, once)" >&2; exit 2; }
+	@rm -rf carry_core.egg-info # of an earlier version, it would hide the entry points of this one
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@$(PY) -m pip check
 	@mkdir -p .venv/etc/ipython && cp workflow/ipython_kernel_config.py .venv/etc/ipython/ # read by every kernel of .venv
@@ -98,44 +101,44 @@ read: $(READY) ## build the site from the stored outputs, without running a note
 	@cd _build/read && ../../$(PY) ../../workflow/website.py
 	@echo "The book: _build/read/html/index.html"
 
-notebooks: $(READY) ## run the notebooks that are stale, into _build/book/notebooks
+notebooks: $(READY) #: run the notebooks that are stale, into _build/book/notebooks
 	@mkdir -p _build
 	@$(SNAKEMAKE) notebooks
 
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
 
-shipped: $(READY) ## write the table of shipped runs in book/training.md anew, from data/runs
+shipped: $(READY) #: write the table of shipped runs in book/training.md anew, from data/runs
 	@$(PY) workflow/shipped.py
 
-growth: $(READY) ## measure how costs grow with layers, widths, digits, runs and sums, for the table in book/reading.md: three CPU minutes
+growth: $(READY) #: measure how costs grow with layers, widths, digits, runs and sums, for the table in book/reading.md: three CPU minutes
 	@.venv/bin/carry bench growth --save && $(PY) workflow/growth_table.py
 
 # Each page stores what its figures draw. So the default pages show it without an import.
-author-figures: $(READY) ## recompute data/results/author/ from the author's imported release: four minutes
+author-figures: $(READY) #: recompute data/results/author/ from the author's imported release: four minutes
 	@$(PY) workflow/author_figures.py store
 
-author-check: $(READY) ## compare data/results/author/ with what the pages compute now; PART=2/8 or PART=commit: some pages
+author-check: $(READY) #: compare data/results/author/ with what the pages compute now; PART=2/8 or PART=commit: some pages
 	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),true)) || exit 2; \
 	  $(PY) workflow/author_figures.py check $$chosen
 
 # The author's runs come first, so that a missing import is noticed at once.
-maps: $(READY) ## recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
+maps: $(READY) #: recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
 
-seeds: $(READY) ## recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
+seeds: $(READY) #: recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
 	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
 
-lines: $(READY) ## recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
+lines: $(READY) #: recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry lines --source $$of --save || exit 1; done
 
-corners: $(READY) ## recompute data/results/corners.csv.gz likewise: the carry and the nine, by states of the next column
+corners: $(READY) #: recompute data/results/corners.csv.gz likewise: the carry and the nine, by states of the next column
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry corners --source $$of --save || exit 1; done
 
-recipes: $(READY) ## recompute data/results/recipes.csv.gz likewise, from our groups that have runs by both recipes: an hour; rows of runs that are gone stay
+recipes: $(READY) #: recompute data/results/recipes.csv.gz likewise, from our groups that have runs by both recipes: an hour; rows of runs that are gone stay
 	@.venv/bin/carry recipes --save
 
-causes: $(READY) ## print the experiments behind the reasons in data/claims.yml, from our weights and the author's imported ones: four CPU minutes
+causes: $(READY) #: print the experiments behind the reasons in data/claims.yml, from our weights and the author's imported ones: four CPU minutes
 	.venv/bin/python workflow/causes.py
 
 serve: book ## the same, then serve the site on this machine
@@ -164,7 +167,7 @@ rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fi
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
 
 # A page takes seconds for each group, since few sums are enough.
-reruns: $(READY) ## run a page of each kind with each shipped group, check what its sentences say, and list them in _build/reruns: WHAT="tab01 fig04" GROUPS="…" some; half an hour
+reruns: $(READY) #: run a page of each kind with each shipped group, check what its sentences say, and list them in _build/reruns: WHAT="tab01 fig04" GROUPS="…" some; half an hour
 	@$(PY) workflow/reruns.py what="$(WHAT)" groups="$(GROUPS)"
 
 # This comes before the set-up, so that nothing is installed for a cluster that does not exist.
@@ -184,7 +187,7 @@ quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
 # jaxtyping checks signatures while the tests run, which then take a third longer.
-CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_paper,beartype.beartype
+CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_fast,carry_train,carry_paper,beartype.beartype
 PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
   $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
   $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))
@@ -192,12 +195,11 @@ PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
 fast: $(READY)
 	@$(PYTEST) -q -m "not slow"
 
-# The tests come last: one of them runs mypy, and finds its cache.
 test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit; SHAPES=yes ORDER=1 as below
 	@$(MAKE) --no-print-directory --jobs 2 lint types compare mutation
 	@$(MAKE) --no-print-directory unit
 
-lint: $(READY) ## ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
+lint: $(READY) #: ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
 	@$(PY) -m ruff check
 	@$(PY) -m ruff check --quiet --isolated --select F821,F811 --exclude workflow/ipython_kernel_config.py tests workflow notebooks
 	@$(PY) -m ruff format --check
@@ -213,24 +215,25 @@ scripts: $(READY)
 	  echo "npm cannot install TypeScript here: the types of the playground's scripts are not checked."; \
 	  for script in playground/*.js; do node --check $$script || exit; done; fi
 
-types: $(READY) ## mypy, strict, on both packages and workflow/
+types: $(READY) #: mypy, strict, on all packages and workflow/, and on calls of the core as a user makes them
 	@$(PY) -m mypy
+	@$(PY) -m pytest -q -m types tests/core/test_front_door.py
 
-unit: $(READY) ## pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
-	@$(PYTEST) -m "not cluster and not site"
+unit: $(READY) #: pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
+	@$(PYTEST) -m "not cluster and not site and not types"
 
-machine-test: $(READY) ## the tests whose outcome may depend on the machine, which have the marker `machine`
+machine-test: $(READY) #: the tests whose outcome may depend on the machine, which have the marker `machine`
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
 
-machines: $(READY) ## the tests as on other machines: MACHINES="no-chromium turkish" some of them, MACHINES=commit one; all of them take two hours
+machines: $(READY) #: the tests as on other machines: MACHINES="no-chromium turkish" some of them, MACHINES=commit one; all of them take two hours
 	@$(PY) workflow/machines.py $(MACHINES)
 
 # Jobs wait for each other most of the time, so .ci/run has it beside other targets.
-cluster-test: $(READY) ## train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
+cluster-test: $(READY) #: train and run notebooks through SLURM, where a cluster answers: workflow/slurm-here start
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
 
 # These builds take too long for `make test`, so .ci/run has this beside other targets, too.
-site-test: $(READY) ## build a small site from scratch, from what changed, and on one core, and compare
+site-test: $(READY) #: build a small site from scratch, from what changed, and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
 # npm removes what it is not told to install, so both packages come together, once for these versions.
@@ -242,10 +245,10 @@ $(NPM_READY): | $(READY)
 	@npm install --silent --no-audit --no-fund --no-save --fetch-retries 0 --prefix .venv $(AXE_CORE) $(TYPESCRIPT)
 	@[ -e $(TSC) ] && touch $@
 
-axe: $(NPM_READY) ## every built page in a browser: what WCAG 2.1 forbids at level A or AA, and its layout; `make test` looks at some
+axe: $(NPM_READY) #: every built page in a browser: what WCAG 2.1 forbids at level A or AA, and its layout; `make test` looks at some
 	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py tests/book/test_site.py
 
-net: $(READY) ## two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
+net: $(READY) #: two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
 	@$(PY) -m tests.net
 	@.venv/bin/carry verify
 	@$(MAKE) --no-print-directory compare
@@ -253,23 +256,23 @@ net: $(READY) ## two minutes: few sums of every row, the playground, checksums a
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
 	@$(PY) workflow/dist.py
 
-address: $(READY) ## write the repository's address into the files that name it: URL=… on GitHub, or none; with it pages have buttons
+address: $(READY) #: write the repository's address into the files that name it: URL=… on GitHub, or none; with it pages have buttons
 	@$(PY) workflow/address.py $(URL)
 
-hub: $(READY) ## write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
+hub: $(READY) #: write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
 	@$(PY) workflow/hub.py $(GROUPS)
 
-release-dry: $(READY) ## all files of a release, into _build/release: sdist, wheel, weights, the built site, changes, checksums; TAG=v… is compared with the version
+release-dry: $(READY) #: all files of a release, into _build/release: sdist, wheel, weights, the built site, changes, checksums; TAG=v… is compared with the version
 	@$(PY) workflow/release.py $(TAG)
 
-colab: $(READY) ## run a page as Colab does, from the last commit, in a fresh environment with its versions: needs Python 3.13
+colab: $(READY) #: run a page as Colab does, from the last commit, in a fresh environment with its versions: needs Python 3.13
 	@$(PY) workflow/launch.py colab
 
-binder: $(READY) ## run a page as Binder does, from the last commit, in a fresh environment
+binder: $(READY) #: run a page as Binder does, from the last commit, in a fresh environment
 	@$(PY) workflow/launch.py binder
 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
-bare: wheel ## the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
+bare: wheel #: the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
 	@rm -rf _build/bare && "$(PYTHON)" -m venv _build/bare
 	@$(call INSTALL_TORCH,_build/bare/bin/python)
 	@_build/bare/bin/python -m pip install --quiet --constraint requirements.lock $(TORCH) _build/dist/*.whl
@@ -279,26 +282,26 @@ bare: wheel ## the wheel where its five packages alone are installed, then with 
 	@_build/bare/bin/python -m pip install --quiet --target _build/bare/tools twine check-wheel-contents
 	@CARRY_BARE=1 $(PY) -m pytest -q tests/book/test_wheel.py
 
-versions: $(READY) ## the wheel and its fast tests with the oldest and the newest packages on Python 3.11 to 3.13, where these are; VERSIONS="3.11-oldest" some
+versions: $(READY) #: the wheel and its fast tests with the oldest and the newest packages on Python 3.11 to 3.13, where these are; VERSIONS="3.11-oldest" some
 	@$(PY) workflow/versions.py $(VERSIONS)
 
 # Triton's interpreter does without a GPU, and needs an older numpy, so both stay out of .venv.
-triton: $(READY) ## the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes
+triton: $(READY) #: the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes
 	@[ -d _build/triton/triton ] || \
 	  $(PY) -m pip install --quiet --no-deps --target _build/triton triton==3.6.0 "numpy<2.4"
-	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/training/test_gpu.py
+	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/train/test_gpu.py
 
-compare: notebooks ## compare the executed notebooks with the outputs that are committed; runs those that are stale
+compare: notebooks #: compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/compare.py
 
-mutation: $(READY) ## see that the comparison notices broken weights; PAGES=--all on every page
+mutation: $(READY) #: see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)
 
-mutants: $(READY) ## see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
+mutants: $(READY) #: see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
 	@$(PY) workflow/mutants.py $(MUTANTS)
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
-fuzz: $(READY) ## look for input that gives a wrong number or an error of Python's: tests/pages/test_fuzz.py with new examples for MINUTES=10
+fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: tests/pages/test_fuzz.py with new examples for MINUTES=10
 	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  echo "seed $$seed"; \
@@ -306,10 +309,10 @@ fuzz: $(READY) ## look for input that gives a wrong number or an error of Python
 	  seed=$$((seed + 1)); \
 	done
 
-mirror: $(READY) ## print how the code reads: lengths of lines, density, names and docstrings that say nothing
+mirror: $(READY) #: print how the code reads: lengths of lines, density, names and docstrings that say nothing
 	@$(PY) workflow/mirror.py
 
-nbval: $(READY) ## run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
+nbval: $(READY) #: run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
 	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \
 	  $(PY) -m pytest --nbval -n 2 --dist loadfile $$chosen
 
@@ -322,13 +325,13 @@ _build/lens%/.ready: workflow/lens%.lock $(READY)
 	@$(@D)/bin/python -m pip check
 	@touch $@
 
-LENS_TESTS = tests/core/test_bridges.py tests/training/test_lens.py tests/book/test_tools.py
+LENS_TESTS = tests/core/test_bridges.py tests/bench/test_lens.py tests/book/test_tools.py
 # Version 4 has no model of its own to compare with, so it runs fewer tests.
-lens: _build/lens3/.ready _build/lens4/.ready ## the bridge, where TransformerLens 3.9 and 4, nnsight and pyvene are installed: a minute or two; a skip is an error
+lens: _build/lens3/.ready _build/lens4/.ready #: the bridge, where TransformerLens 3.9 and 4, nnsight and pyvene are installed: a minute or two; a skip is an error
 	@CARRY_LENS=3 _build/lens3/bin/python -m pytest -q -m lens $(LENS_TESTS)
 	@CARRY_LENS=4 _build/lens4/bin/python -m pytest -q -m "lens and not lens3" $(LENS_TESTS)
 
-lock: $(READY) ## write requirements.lock anew from requirements.in, with the newest versions
+lock: $(READY) #: write requirements.lock anew from requirements.in, with the newest versions
 	@$(UV) compile --upgrade --universal --python-version 3.11 --no-emit-package torch \
 	  --custom-compile-command "make lock" requirements.in --output-file requirements.lock
 

@@ -15,6 +15,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent
 # The leading runs of the main group (`groups.MAIN`), and their place in the package.
 RUNS = Path("data/runs/n2_s0.3_w0.2/paper")
+LIST = Path("data/runs/leading.json")  # the recipe that leads, by group
 PACKAGE = Path("carry_core")
 LINK = re.compile(r"(!?)\[([^]]*)\]\((?!\w+:)([^)]*)\)")  # to a file of the repository
 
@@ -32,7 +33,8 @@ class BuildWithRuns(build_py):
     def copies(self) -> dict[Path, Path]:
         """Return the files to copy, with their places in the wheel."""
         folder = Path(self.build_lib) / PACKAGE / RUNS
-        return {path: folder / path.name for path in sorted((ROOT / RUNS).glob("run*"))}
+        copies = {path: folder / path.name for path in sorted((ROOT / RUNS).glob("run*"))}
+        return {ROOT / LIST: Path(self.build_lib) / PACKAGE / LIST, **copies}
 
     def get_output_mapping(self) -> dict[str, str]:
         mapping = super().get_output_mapping()

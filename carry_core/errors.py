@@ -1,6 +1,7 @@
 """The error that is meant for users to read, and checks that raise it."""
 
 import re
+import sys
 
 
 class BadInput(ValueError):
@@ -36,3 +37,25 @@ def check_whole(name: str, value: object, low: int, high: int, unit: str = "") -
         raise BadInput(
             f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}."
         )
+
+
+# Where modules have gone that were elsewhere before version 0.1.0; until 1.0.
+MOVED = {
+    "carry_core.fast": "carry_fast",
+    "carry_core.groups": "carry_train.groups",
+    "carry_core.curves": "carry_train.curves, and its `load_curves` is in carry_paper.catalogue",
+    "carry_paper.training": "carry_train, and its benchmarks are in carry_paper.bench",
+}
+
+
+class MovedModules:
+    """The last of Python's finders of modules: it says where one has gone."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raise `ImportError` for a module that was moved; leave others to fail as usual."""
+        if name in MOVED:
+            raise ImportError(f"{name} is now {MOVED[name]}: import it from there.", name=name)
+
+
+sys.meta_path.append(MovedModules)

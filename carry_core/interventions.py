@@ -35,17 +35,8 @@ from torch import Tensor
 
 from carry_core import sums
 from carry_core.errors import BadInput
-from carry_core.model import (
-    HookAt,
-    ModelConfig,
-    Point,
-    Read,
-    TensorHook,
-    Transformer,
-    activations_at,
-    checked_config,
-    plain_name,
-)
+from carry_core.hooks import HookAt, Point, TensorHook, plain_name
+from carry_core.model import ModelConfig, Read, Transformer, activations_at, checked_config
 from carry_core.sums import Operand
 
 Pair = tuple[int, int]

@@ -6,11 +6,12 @@ lists all of them. Tables have a row for each class and a column for each answer
 position, from the left.
 """
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import wraps
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pandas as pd
 import torch
@@ -18,10 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries
+from carry_core.engine import AnyIntervention, Passes, engine, plain
 from carry_core.errors import BadInput, check_whole
-from carry_core.fast.prefixes import Passes, is_own_kind, passes, zeroed_by_layer
-from carry_core.fast.readings import reader
-from carry_core.fast.swaps import digits_with_swapped_heads
+from carry_core.hooks import Hook, plain_name
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -29,8 +29,6 @@ from carry_core.interventions import (
     PARTS,
     Ablation,
     ActivationsOf,
-    Combined,
-    Intervention,
     MeanAblation,
     Patch,
     Source,
@@ -38,17 +36,7 @@ from carry_core.interventions import (
     check_intervention,
     means,
 )
-from carry_core.model import (
-    MAX_SIZE,
-    POINTS,
-    Hook,
-    ModelConfig,
-    Read,
-    Transformer,
-    activations_at,
-    checked_config,
-    plain_name,
-)
+from carry_core.model import MAX_SIZE, POINTS, ModelConfig, Read, Transformer, checked_config
 from carry_core.pairs import Contrast, Pairs, sample_pairs
 from carry_core.sums import (
     MAX_DIGITS,
@@ -62,8 +50,10 @@ from carry_core.sums import (
     whole_numbers,
 )
 
-AnyIntervention = Intervention | Combined
 Interventions = AnyIntervention | Sequence[AnyIntervention] | Mapping[str, AnyIntervention]
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # ---- accuracy
@@ -107,7 +97,7 @@ def class_accuracies(
     a, b = some_sums((a, b), checked_config(model).width)
     n_digits = _checked_digits(model, n_digits)
     carries.classify(a, b, n_digits)  # raises before anything is computed
-    interventions = listed(interventions)
+    interventions = _listed(interventions)
     positions = model.config.layout.answer[-n_digits:]
 
     mean_ablations = [i for i in interventions if isinstance(i, MeanAblation)]
@@ -115,10 +105,11 @@ def class_accuracies(
     # A subclass may take other values than the means, and is given the sums themselves.
     if mean_ablations and all(type(i) is MeanAblation for i in mean_ablations):
         names = {name for i in mean_ablations for name in i.targets(model.config)}
-        activations_of = reader(model, names, positions)
+        activations_of = engine().reader(model, names, positions)
         source = means(model, a, b, sorted(names), positions, activations_of)
 
-    logits_of = passes(model, interventions, positions, source=source)
+    sources = [source if isinstance(i, MeanAblation) else None for i in interventions]
+    logits_of = engine().passes(model, interventions, positions, sources=sources)
     predictions = _predict_in_batches(logits_of, model, a, b)
     return [score(predicted, a, b) for predicted in predictions]
 
@@ -148,13 +139,33 @@ class AccuracyRow(NamedTuple):
     exact_match: float
 
 
+def _takes_a_pair(function: Function) -> Function:
+    """Let a function of a model and the sums a + b still take these as a pair; until 1.0."""
+
+    @wraps(function)
+    def with_a_pair(model: Transformer, *arguments: Any, **options: Any) -> Any:
+        if "sums" in options:
+            arguments = (options.pop("sums"), *arguments)
+        is_pair = bool(arguments) and isinstance(arguments[0], tuple)
+        if is_pair and isinstance(arguments[0][0], Tensor):
+            name = function.__name__
+            line = f"{name}(model, (a, b), …) is {name}(model, a, b, …) since version 0.1.0."
+            warnings.warn(line, FutureWarning, stacklevel=2)
+            arguments = (*arguments[0], *arguments[1:])
+        return function(model, *arguments, **options)
+
+    return cast(Function, with_a_pair)
+
+
+@_takes_a_pair
 def accuracy(
     model: Transformer,
-    sums: Sums,
+    a: Operand,
+    b: Operand,
     interventions: Interventions = INTACT,
     n_digits: int | None = None,
 ) -> pd.DataFrame:
-    """Return the accuracies as a data frame of `AccuracyRow` (Tables 1, 3, 4 and 5).
+    """Return the accuracies on the sums a + b as a data frame of `AccuracyRow` (Tables 1, 3 to 5).
 
     There is a row for each intervention, carry class and position. Interventions keep the
     order in which they were given, even in a pivot table of the frame or after sorting.
@@ -163,9 +174,9 @@ def accuracy(
     Raises:
         BadInput: As `class_accuracies`; or there are no interventions.
     """
-    a, b = some_sums(sums, checked_config(model).width)
+    a, b = some_sums((a, b), checked_config(model).width)
     n_digits = _checked_digits(model, n_digits)
-    by_label = labelled(interventions)
+    by_label = _labelled(interventions)
     tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
     patterns = carries.patterns(n_digits)
     carry_in = carries.carry_in(n_digits)  # (task, pos)
@@ -190,7 +201,7 @@ def accuracy(
     return frame
 
 
-def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
+def _labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
     """Return interventions by the labels of their rows in the frame of `accuracy`.
 
     Raises:
@@ -202,10 +213,10 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
             "or none of this argument for the intact model."
         )
     if isinstance(interventions, Mapping):
-        listed(list(interventions.values()))
+        _listed(list(interventions.values()))
         return dict(interventions)
     by_label: dict[str, AnyIntervention] = {}
-    for intervention in listed(interventions):
+    for intervention in _listed(interventions):
         label = str(intervention)
         number = 1
         while label in by_label:
@@ -215,7 +226,7 @@ def labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
     return by_label
 
 
-def listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
+def _listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
     """Return one or more interventions as a list; raise `BadInput` if one is anything else."""
     members = list(interventions) if isinstance(interventions, Sequence) else [interventions]
     for intervention in members:
@@ -259,7 +270,7 @@ def _predictor(
         raise BadInput(f"watch={watch!r}: expected a function of a name and a tensor, or None.")
     n_digits = _checked_digits(model, n_digits)
     positions = model.config.layout.answer[-n_digits:]
-    logits_of = passes(model, listed(interventions), positions, watch)
+    logits_of = engine().passes(model, _listed(interventions), positions, watch)
 
     def predict_sums(a: Operand, b: Operand) -> list[Tensor]:
         a, b = some_sums((a, b), model.config.width)
@@ -374,11 +385,11 @@ def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]
             `n_digits` is not from 1 to `MAX_CLASS_DIGITS`, or `seed` is not a seed.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
-    generator = seeded(seed)
+    generator = _seeded(seed)
     return carries.sample_classes(carries.patterns(n_digits), n_examples, generator)
 
 
-def seeded(seed: int) -> torch.Generator:
+def _seeded(seed: int) -> torch.Generator:
     """Return a random generator with this seed; raise `BadInput` if it is not a seed."""
     check_whole("seed", seed, 0, 2**63 - 1)
     return torch.Generator().manual_seed(seed)
@@ -473,11 +484,35 @@ def carries_moved_by_heads(model: Transformer) -> list[int]:
         numbers = correct_pairs(model, contrast, DECISION_PAIRS, generator).pairs
         if not numbers.shape[-1]:
             continue
-        digit = digits_with_swapped_heads(model, numbers, config.layout.answer[column]).cpu()
+        digit = _digits_with_swapped_heads(model, numbers, config.layout.answer[column])
         answers = digits(numbers.sum(1), config.width)[..., column]  # (side, pair)
         is_moved = digit == answers.flip(0).unsqueeze(1)  # (base, head, pair)
         moved = [count + int(n) for count, n in zip(moved, is_moved.sum((0, 2)), strict=True)]
     return moved
+
+
+@torch.no_grad()
+def _digits_with_swapped_heads(
+    model: Transformer, pairs: Pairs, position: int
+) -> Int[Tensor, "base head pair"]:
+    """Return the digit at an answer position when one last-layer head's output is swapped there.
+
+    Side `base` of each pair gets it from the other side.
+    """
+    last = model.config.layers - 1
+    name = f"blocks.{last}.attn.z"
+    patches = [
+        Patch(heads=frozenset({(last, head)}), positions=(position,))
+        for head in range(model.config.heads)
+    ]
+    a, b = pairs.transpose(0, 1).flatten(1)  # both sides, one after the other
+    z = activations(model, a, b, [name], read=[position])[name]
+    cache = {name: torch.cat(z.chunk(2)[::-1])}  # of the other side
+    logits_of = engine().passes(model, patches, [position], sources=[cache] * len(patches))
+    tokens = input_tokens(a, b, model.config.layout).to(model.device)
+    digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
+    digits_of_sides: Tensor = torch.stack(digit_by_head).unflatten(1, (2, -1))
+    return digits_of_sides.transpose(0, 1).cpu()
 
 
 def costliest_head(model: Transformer) -> int:
@@ -495,7 +530,7 @@ def exact_match_without_heads(model: Transformer) -> list[float]:
 
 # ---- attention and activations
 
-FEW = 100  # sums for which a pass by hooks takes no longer than to prepare one without
+FEW = 100  # sums for which a plain pass takes no longer than to prepare a faster one
 
 
 def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "layer head query key"]:
@@ -522,7 +557,7 @@ def class_attention(
         BadInput: No sum of the model has such a pattern; or as `sample`.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
-    generator = seeded(seed)
+    generator = _seeded(seed)
     attention_by_class = []
     for carry_class in classes:
         a, b = carries.sample_class(carry_class, n_examples, generator)
@@ -564,19 +599,10 @@ def activations(
 
 
 def _reader(
-    model: Transformer,
-    names: Collection[str],
-    ablation: AnyIntervention,
-    read: Read,
-    n_sums: int,
+    model: Transformer, names: Collection[str], ablation: AnyIntervention, read: Read, n_sums: int
 ) -> ActivationsOf:
     """Return a function that gives the named activations of the ablated model."""
-    hook = ablation.hook(model, read=read)
-    # A subclass may do more than its fields say.
-    zeroed = zeroed_by_layer(ablation, model.config) if is_own_kind(ablation) else None
-    if zeroed is None or n_sums < FEW:
-        return partial(activations_at, model, names=names, read=read, hook=hook)
-    return reader(model, names, read, hook, zeroed)
+    return (plain() if n_sums < FEW else engine()).reader(model, names, read, ablation)
 
 
 # ---- activation patching

@@ -25,34 +25,40 @@ returns None leaves the activation as it is. The points, for layer l:
 TransformerLens's spelling, such as `blocks.1.attn.hook_z`, is understood wherever a name is given.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import index
-from typing import Any, NoReturn, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from carry_core.errors import BadInput, check_whole
-from carry_core.sums import INTEGERS, VOCABULARY, Layout
+from carry_core.hooks import (
+    Hook,
+    HookAt,
+    Hooks,
+    Names,
+    PassEnd,
+    TensorHook,
+    cache_hook,
+    check_callable,
+    checked_activation,
+    checked_embedding,
+    checked_hook,
+    hook_of_functions,
+    no_hook,
+    plain_name,
+    requested_points,
+)
+from carry_core.sums import VOCABULARY, Layout
 
-# A hook is called with a point's name and the activation there. It returns the tensor with which
-# the model continues, of the same shape, dtype and device, or None for the activation itself.
-Hook = Callable[[str, Tensor], Tensor | None]
-TensorHook = Callable[[str, Tensor], Tensor]  # a hook that never returns None
 Positions = slice | list[int]
 Read = Sequence[int] | None  # the positions whose logits are wanted; all if None
-# Hook points by name, or a function that is true of their names; all if None.
-Names = str | Iterable[str] | Callable[[str], bool] | None
-HookFunction = Callable[..., Tensor | None]  # of an activation, and of its point if it has `hook`
-Hooks = Mapping[str, HookFunction] | Iterable[tuple[str, HookFunction]]
-
 # The hook points of a block, in the order of the forward pass.
 POINTS = (
     "resid_pre",
@@ -73,177 +79,7 @@ POINTS = (
 )
 # These have all positions even in the last layer, whichever are read.
 AT_ALL_POSITIONS = (".resid_pre", ".attn.k", ".attn.v")
-# These are the same tensor as the activation at an earlier point.
-SAME_STORAGE = (".resid_pre", ".attn.skip", ".mlp.skip")
 MAX_SIZE = 2**20  # upper limit of each size in a `ModelConfig`
-# The model computes in these types; PyTorch has no LayerNorm for others.
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-def no_hook(name: str, tensor: Tensor) -> Tensor:
-    """Return the activation unchanged: the hook that does nothing."""
-    return tensor
-
-
-def _refuse_tracer(_tracer: object = None) -> NoReturn:
-    """Raise `BadInput`: torch.fx calls this where it would trace a model symbolically."""
-    raise BadInput(
-        "torch.fx.symbolic_trace has no tokens, whose shape and type the model checks: use "
-        "`torch.export.export(model, (tokens,)).module()`, which is a torch.fx.GraphModule."
-    )
-
-
-# torch.fx calls this of a default argument that is no value of a graph, before anything runs.
-setattr(no_hook, "__fx_create_arg__", _refuse_tracer)  # noqa: B010 (a function has no such field)
-
-
-def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
-    """Return a hook that puts the named activations (all if none are named) into `cache`."""
-
-    def hook(name: str, tensor: Tensor) -> Tensor:
-        if not names or name in names:
-            cache[str(name)] = tensor
-        return tensor
-
-    return hook
-
-
-@dataclass(frozen=True)
-class HookAt:
-    """A hook that acts at some hook points only. The model does not call it at the others.
-
-    Attributes:
-        points: The names of these hook points, in our spelling or in TransformerLens's.
-        function: The hook itself.
-
-    Raises:
-        BadInput: The hook is not a function.
-    """
-
-    points: frozenset[str]
-    function: TensorHook
-
-    def __post_init__(self) -> None:
-        check_callable(self.function)
-        object.__setattr__(self, "points", frozenset(map(plain_name, self.points)))
-
-    def __call__(self, name: str, tensor: Tensor) -> Tensor:
-        return self.function(name, tensor) if name in self.points else tensor
-
-
-class Point(str):
-    """A hook point's name, as the model passes it to a hook.
-
-    Attributes:
-        positions: The token positions of the activation, in the order of its rows (those of
-            the queries, in a pattern).
-    """
-
-    positions: tuple[int, ...]
-
-    def __new__(cls, name: str, positions: tuple[int, ...]) -> "Point":
-        point = super().__new__(cls, name)
-        point.positions = positions
-        return point
-
-    def __getnewargs__(self) -> tuple[str, tuple[int, ...]]:  # type: ignore[override]
-        return str(self), self.positions
-
-    @property
-    def name(self) -> str:
-        """The name, as a plain text; TransformerLens's hook functions read it."""
-        return str(self)
-
-    def layer(self) -> int:
-        """Return the layer; TransformerLens's hook functions call this.
-
-        Raises:
-            BadInput: The point is in no layer.
-        """
-        if not self.startswith("blocks."):
-            raise BadInput(f"The hook point {self} is in no layer: expected one of a block.")
-        return int(self.split(".")[1])
-
-
-def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
-    """Return what a hook returned for the activation x, or x itself if that is None.
-
-    Raises:
-        BadInput: It cannot replace the activation: it is not a tensor, or has another shape,
-            dtype or device.
-    """
-    if changed is None:
-        return x
-    if not isinstance(changed, Tensor):
-        raise BadInput(
-            f"A hook at {point} returned {type(changed).__name__}: expected a tensor, or None."
-        )
-    if (changed.shape, changed.dtype, changed.device) != (x.shape, x.dtype, x.device):
-        raise BadInput(
-            f"A hook at {point} returned {_described(changed)}: "
-            f"expected {_described(x)}, as it was given."
-        )
-    return changed
-
-
-def _described(x: Tensor) -> str:
-    return f"{x.dtype} of shape {[*x.shape]} on {x.device}"
-
-
-def check_callable(hook: Any) -> None:
-    """Raise `BadInput` if a hook is not a function."""
-    if not callable(hook):
-        raise BadInput(
-            f"The hook is of type {type(hook).__name__}: expected a function of a name and a "
-            "tensor, such as `Ablation(mlps={1}).hook(model)`."
-        )
-
-
-def plain_name(name: Any) -> str:
-    """Return a hook point's name in our spelling, given in ours or in TransformerLens's."""
-    if not isinstance(name, str):
-        return ""
-    return name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
-
-
-class PassEnd(Exception):
-    """Ends a forward pass whose rest is not needed."""
-
-
-def activations_at(
-    model: "Transformer",
-    tokens: Int[Tensor, "batch pos"],
-    names: Collection[str],
-    read: Read = None,
-    hook: TensorHook = no_hook,
-) -> dict[str, Tensor]:
-    """Return activations as they are after `hook`, from a pass that ends at the last of them.
-
-    `names` are hook points in our spelling. A wrapper's pass, such as a compiled model's, does not
-    end early.
-
-    Raises:
-        BadInput: As `Transformer.forward`, up to there.
-    """
-    cache: dict[str, Tensor] = {}
-    order = model.config.hook_names
-    last = max(names, key=order.index, default="")
-    ends_early = type(model) is Transformer
-
-    def change_and_keep(name: str, x: Tensor) -> Tensor:
-        x = hook(name, x)
-        if name in names:
-            cache[str(name)] = x
-        if name == last and ends_early:
-            raise PassEnd
-        return x
-
-    points = frozenset(names)
-    if hook is not no_hook:
-        points |= hook.points if isinstance(hook, HookAt) else frozenset(order)
-    with suppress(PassEnd):
-        model(tokens, HookAt(points, change_and_keep), read)
-    return cache
 
 
 @dataclass(frozen=True)
@@ -493,19 +329,6 @@ class Transformer(nn.Module):
         """The device of the weights."""
         return next(self.parameters()).device
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Transformer":
-        """Move the weights, as `.to` does.
-
-        Raises:
-            BadInput: They would be of a type in which the model cannot compute.
-        """
-        weight = next(self.parameters())
-        dtype = fn(torch.empty(0, dtype=weight.dtype, device=weight.device)).dtype
-        if dtype not in DTYPES:
-            types = ", ".join(map(str, DTYPES))
-            raise BadInput(f"The model cannot compute in {dtype}: expected one of {types}.")
-        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
-
     def forward(
         self, tokens: Tensor, hook: Hook = no_hook, read: Read = None
     ) -> Float[Tensor, "batch query vocab"]:
@@ -517,94 +340,28 @@ class Transformer(nn.Module):
         Raises:
             BadInput: Tokens, positions, or what the hook returned do not fit the model.
         """
-        embedded = self._embedded(tokens)
+        config = self.config
+        embedded = checked_embedding(self.embed, tokens, config.layout)
         length = int(tokens.shape[1])  # `torch.jit.trace` has a tensor in its place
-        read = self.config.checked_read(read, length)
-        if len(self.blocks) != self.config.layers:
-            raise BadInput(
-                f"The model has {len(self.blocks)} blocks: "
-                f"expected {self.config.layers}, as its config says."
-            )
-        checked_hook = self._checked(hook, read, length)
-        resid = embedded * math.sqrt(self.config.d_model)  # (batch, pos, d_model)
-        resid = checked_hook("embed", resid)
+        read = config.checked_read(read, length)
+        if len(self.blocks) != config.layers:
+            raise BadInput(f"The model has {len(self.blocks)} blocks: expected {config.layers}.")
+        positions_at = partial(config.positions_at, read=read, length=length)
+        at = checked_hook(hook, config.hook_name, positions_at, reads_all=read is None)
+
+        resid = at("embed", embedded * math.sqrt(config.d_model))  # (batch, pos, d_model)
         for l, block in enumerate(self.blocks):
             query = self.queries(l, read)
-            resid = checked_hook(f"blocks.{l}.resid_pre", resid)
-            z = block.attention(resid, checked_hook, query)  # (batch, query, head, d_head)
-            mid = block.mix(resid[:, query], z, checked_hook)  # (batch, query, d_model)
-            resid = block.mlp(mid, checked_hook)
-        return checked_hook("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
+            resid = at(f"blocks.{l}.resid_pre", resid)
+            z = block.attention(resid, at, query)  # (batch, query, head, d_head)
+            mid = block.mix(resid[:, query], z, at)  # (batch, query, d_model)
+            resid = block.mlp(mid, at)
+        return at("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
 
     def queries(self, layer: int, read: Read) -> Positions:
         """Return the query positions that a layer computes: in the last layer those read."""
         is_last = layer == self.config.layers - 1
         return list(read) if is_last and read is not None else slice(None)
-
-    def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
-        """Return the token embedding, not yet scaled; raise `BadInput` for bad tokens."""
-        length = self.config.layout.length
-        if isinstance(cast(object, tokens), torch.fx.Proxy):
-            _refuse_tracer()
-        is_tensor = isinstance(tokens, Tensor)
-        lengths = range(1 if self.config.causal else length, length + 1)
-        if (
-            not is_tensor
-            or tokens.dtype not in INTEGERS
-            or tokens.ndim != 2
-            or tokens.shape[1] not in lengths
-        ):
-            described = _described(tokens) if is_tensor else type(tokens).__name__
-            or_fewer = " or fewer" if self.config.causal else ""
-            raise BadInput(
-                f"tokens are {described}: expected integers of shape "
-                f"[batch, {length}{or_fewer}], as `encode` gives them."
-            )
-        weight = getattr(self.embed, "weight", None)
-        if isinstance(weight, Tensor) and tokens.device != weight.device:
-            raise BadInput(
-                f"tokens are on {tokens.device}, the model is on {weight.device}: "
-                "move them with `tokens.to(model.device)`."
-            )
-        tokens = tokens.long()
-        try:
-            embedded: Tensor = self.embed(tokens)
-        except IndexError as error:
-            low, high = int(tokens.min()), int(tokens.max())
-            raise BadInput(
-                f"tokens from {low} to {high}: expected numbers from 0 to {VOCABULARY - 1}."
-            ) from error
-        return embedded
-
-    def _checked(self, hook: Hook, read: tuple[int, ...] | None, length: int) -> TensorHook:
-        """Return a hook that calls this one with a `Point`, and checks what it returns.
-
-        The hook may change an activation in place, since it gets its own copy of one whose
-        storage other points share.
-        """
-        if hook is no_hook:
-            return no_hook
-        check_callable(hook)
-        compiling = torch.compiler.is_compiling()  # in which case a name has to be a plain `str`
-        if compiling and read is not None:
-            raise BadInput(
-                "A compiled model with a hook computes all positions: leave out `read`, "
-                "and choose them from the logits."
-            )
-        points = None
-        if isinstance(hook, HookAt):
-            points = frozenset(map(self.config.hook_name, hook.points))
-
-        def at(name: str, x: Tensor) -> Tensor:
-            if points is not None and name not in points:
-                return x
-            point = name
-            if not compiling:
-                point = Point(name, self.config.positions_at(name, read, length))
-            x = x.clone() if name.endswith(SAME_STORAGE) else x
-            return checked_activation(point, hook(point, x), x)
-
-        return at
 
     def run_with_cache(
         self, tokens: Tensor, names: Names = None, hook: Hook = no_hook
@@ -618,7 +375,7 @@ class Transformer(nn.Module):
             BadInput: The model has no such hook point; or as `forward`.
         """
         check_callable(hook)
-        requested = self._requested(names)
+        requested = requested_points(names, self.config.hook_names)
         cache: dict[str, Tensor] = {}
         keep = cache_hook(cache, *map(self.config.hook_name, requested))
 
@@ -627,22 +384,6 @@ class Transformer(nn.Module):
 
         logits = self.forward(tokens, change_and_keep)
         return logits, {name: cache[self.config.hook_name(name)] for name in requested}
-
-    def _requested(self, names: Names) -> list[str]:
-        """Return the names of the hook points that are to be cached, spelled as they were given."""
-        if isinstance(names, str):
-            return [names]
-        if names is None:
-            return self.config.hook_names
-        if not callable(names):
-            return list(names)
-        requested = [name for name in self.config.hook_names if names(name)]
-        if not requested:
-            raise BadInput(
-                "The filter of names is true of no hook point: "
-                "expected it to be of one such as blocks.0.attn.z."
-            )
-        return requested
 
     def run_with_hooks(self, tokens: Tensor, hooks: Hooks) -> Float[Tensor, "batch pos vocab"]:
         """Return the logits while functions change activations.
@@ -654,67 +395,58 @@ class Transformer(nn.Module):
             BadInput: The model has no such hook point, or `hooks` is something else; or as
                 `forward`.
         """
-        functions: dict[str, list[tuple[HookFunction, bool]]] = {}
-        for name, f in _pairs_of(hooks):
-            functions.setdefault(self.config.hook_name(name), []).append((f, _takes_name(f)))
-
-        def hook(name: str, x: Tensor) -> Tensor:
-            for f, takes_name in functions.get(name, ()):
-                x = checked_activation(name, f(x, hook=name) if takes_name else f(x), x)
-            return x
-
-        return self.forward(tokens, hook)
+        return self.forward(tokens, hook_of_functions(hooks, self.config.hook_name))
 
 
-def _pairs_of(hooks: object) -> list[tuple[str, HookFunction]]:
-    """Return hook points with their functions; raise `BadInput` if these are no such pairs."""
-    if not isinstance(hooks, Iterable):
-        raise BadInput(
-            f"hooks of type {type(hooks).__name__}: expected {{name: function}}, or pairs of these."
-        )
-    pairs: list[Any] = list(hooks.items() if isinstance(hooks, Mapping) else hooks)
-    for pair in pairs:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and callable(pair[1])):
-            raise BadInput(
-                f"hooks has {pair!r}: expected pairs such as ('blocks.1.attn.z', function)."
-            )
-        if isinstance(pair[1], HookAt):
-            raise BadInput(
-                f"hooks has a whole hook at {pair[0]}: expected a function of the activation "
-                "there; give the hook to the model, as in `model(tokens, hook)`."
-            )
-    return pairs
+def activations_at(
+    model: "Transformer",
+    tokens: Int[Tensor, "batch pos"],
+    names: Collection[str],
+    read: Read = None,
+    hook: TensorHook = no_hook,
+) -> dict[str, Tensor]:
+    """Return activations as they are after `hook`, from a pass that ends at the last of them.
 
+    `names` are hook points in our spelling. A wrapper's pass, such as a compiled model's, does not
+    end early.
 
-def _takes_name(f: Callable[..., Any]) -> bool:
-    """Return True if a function has a parameter `hook`."""
-    try:
-        return not inspect.isbuiltin(f) and "hook" in inspect.signature(f).parameters
-    except ValueError:  # no signature
-        return False
-
-
-class _WithoutValues(TorchFunctionMode):
-    """A context in which `nn.Embedding` draws no initial weights.
-
-    To draw one on the device "meta", PyTorch imports its compiler, which takes a second or more.
+    Raises:
+        BadInput: As `Transformer.forward`, up to there.
     """
+    cache: dict[str, Tensor] = {}
+    order = model.config.hook_names
+    last = max(names, key=order.index, default="")
+    ends_early = type(model) is Transformer
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is nn.init.normal_:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
+    def change_and_keep(name: str, x: Tensor) -> Tensor:
+        x = hook(name, x)
+        if name in names:
+            cache[str(name)] = x
+        if name == last and ends_early:
+            raise PassEnd
+        return x
+
+    points = frozenset(names)
+    if hook is not no_hook:
+        points |= hook.points if isinstance(hook, HookAt) else frozenset(order)
+    with suppress(PassEnd):
+        model(tokens, HookAt(points, change_and_keep), read)
+    return cache
 
 
 @cache
 def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
     """Return the shape of each parameter of a model, by name."""
-    with torch.device("meta"), _WithoutValues():
-        return {name: p.shape for name, p in Transformer(config).named_parameters()}
+    d_model, d_ff = config.d_model, config.d_ff
+    norm = {"norm.weight": (d_model,), "norm.bias": (d_model,)}
+    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (VOCABULARY, d_model)}
+    for l in range(config.layers):
+        of_block: dict[str, tuple[int, ...]] = dict(norm)
+        for name in ("q", "k", "v", "o"):
+            of_block |= {f"{name}.weight": (d_model, d_model), f"{name}.bias": (d_model,)}
+        of_block |= {"up.weight": (d_ff, d_model), "up.bias": (d_ff,)}
+        of_block |= {"down.weight": (d_model, d_ff), "down.bias": (d_model,)}
+        shapes |= {f"blocks.{l}.{name}": shape for name, shape in of_block.items()}
+    shapes |= norm
+    shapes |= {"unembed.weight": (VOCABULARY, d_model), "unembed.bias": (VOCABULARY,)}
+    return {name: torch.Size(shape) for name, shape in shapes.items()}

@@ -7,8 +7,9 @@ A run is a pair of files. `data/runs/<group>/<recipe>/run<k>.safetensors` has
 - in its metadata, as JSON, the group, its config and a record: recipe, run, seeds, epochs
   reached, precision, device, versions, commit.
 
-`run<k>.npz` beside it has the learning curves, with attention patterns in float16; the module
-`curves` reads them. A run exists if its safetensors file does, which is written last.
+`run<k>.npz` beside it has the learning curves, with attention patterns in float16. A run exists if
+its safetensors file does, which is written last. `data/runs/leading.json` names, for each group,
+the recipe whose runs `load` returns: training keeps it.
 
 What was imported from the author's release is in `data/author/<group>/`, in the same format but in
 float32. `load` also takes the path of such a file, or of a folder of them, wherever they are: also
@@ -17,15 +18,13 @@ that somebody converted to bfloat16 or float64 are loaded as well.
 """
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex, cast
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast
 
 import numpy as np
 import torch
@@ -33,7 +32,6 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import (
     author_dir,
@@ -41,16 +39,17 @@ from carry_core.files import (
     data_dir,
     is_packaged,
     open_tensors,
+    read_text,
+    reading,
     replacing_all,
 )
-from carry_core.groups import Group
 from carry_core.model import ModelConfig, Transformer, parameter_shapes
 
 FORMAT = "2"
 SOURCES = ("ours", "author")
 LAST = 999  # the highest number of a run
 FIRST = range(6)  # the runs that are loaded unless others are asked for
-ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
+LEADING = "leading.json"  # the recipe that leads, by group, in the folder of our runs
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
 STORED_AS = ("F16", "BF16", "F32", "F64")  # safetensors' names of the types of weights
@@ -64,68 +63,12 @@ History = dict[str, NDArray[Any]]
 # ---- what a file says of its run
 
 
-@dataclass(frozen=True)
-class RunFile:
-    """The metadata of a run's file; anything that no training writes raises `ValueError`.
-
-    Attributes:
-        format: The version of the file's format.
-        group: The name of the run's group.
-        config: The shape of the model.
-        record: How the run was trained: `recipe`, `run`, `epochs` and, if there are any,
-            `snapshots`. Further entries give the device, the versions and the seeds.
-    """
-
-    format: str
-    group: str
-    config: dict[str, Any]
-    record: Record
-
-    def __post_init__(self) -> None:
-        groups.find(self.group)
-        if not isinstance(self.config, dict):
-            raise ValueError("its config is no object")
-        if not isinstance(self.record, dict):
-            raise ValueError("its record is no object")
-        recipe = self.record["recipe"]
-        recipes = [*groups.RECIPES, "author"]
-        if recipe not in recipes:
-            raise ValueError(
-                f"record.recipe: {recipe!r} is unknown, expected one of {', '.join(recipes)}"
-            )
-        check_count("run", self.record["run"], 0)
-        check_count("epochs", self.record["epochs"], 1)
-        snapshots = self.record.get("snapshots", [])
-        if not isinstance(snapshots, list):
-            raise ValueError("its snapshots are no list")
-        for epoch in snapshots:
-            check_count("snapshot", epoch, 1)
-        check_seeds(self.record.get("seeds", {}))
-
-
-def check_seeds(seeds: object) -> None:
-    """Raise `ValueError` unless these are seeds by name; `parent` has those of a parent run."""
-    if not isinstance(seeds, dict):
-        raise ValueError("its seeds are no object")
-    for name, seed in seeds.items():
-        if name == "parent":
-            check_seeds(seed)
-        elif seed is not None:
-            check_count(f"seeds.{name}", seed, 0)
-
-
-def check_count(name: str, value: object, lowest: int) -> None:
-    """Raise `ValueError` unless an entry of a record is a whole number, `lowest` or more."""
-    if type(value) is not int or value < lowest:
-        raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
-
-
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
     """Return the metadata of a run's file (`group`, `config`, `record`), without its weights.
 
     Raises:
-        BadInput: The file is damaged, has another format or belongs to another group, or its
-            record cannot be true.
+        BadInput: The file is damaged, has another format, or is not of this group or of the run
+            that its name says.
     """
     with open_tensors(path, remedy(path, group)) as file:
         metadata_text = (file.metadata() or {}).get("carry")
@@ -141,42 +84,33 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
                 f"{path} has format {version!r}, expected {FORMAT!r}: "
                 "use that carry-core's version."
             )
-        metadata = RunFile(**content)
-        own_group = groups.find(metadata.group)
-        record = metadata.record
-        if group not in (None, metadata.group):
-            raise ValueError(f"it is of {metadata.group}, not of {group}")
-        expected = asdict(own_group.config)
-        differing = {name for name, _ in expected.items() ^ metadata.config.items()}
-        if differing:
-            name = min(differing)
-            raise ValueError(
-                f"its config has {name} {metadata.config.get(name)!r}, "
-                f"and {metadata.group} has {expected.get(name)!r}"
-            )
-        planned = epochs_of_recipe(own_group, record["recipe"])
-        if record["epochs"] > planned:
-            raise ValueError(f"its record has {record['epochs']} epochs, and its recipe {planned}")
-        last_snapshot = max(record.get("snapshots", ()), default=0)
-        if last_snapshot > own_group.epochs:
-            raise ValueError(
-                f"its record has a snapshot of epoch {last_snapshot} of {own_group.epochs}"
-            )
+        if group not in (None, content["group"]):
+            raise ValueError(f"it is of {content['group']}, not of {group}")
+        ModelConfig(**content["config"])
+        check_record(content["record"])
         match = RUN_FILE.fullmatch(path.stem)
-        if match and record["run"] != int(match[1]):
-            raise ValueError(f"its record is of run {record['run']}")
+        if match and content["record"]["run"] != int(match[1]):
+            raise ValueError(f"its record is of run {content['record']['run']}")
     return content
 
 
-def epochs_of_recipe(group: Group, recipe: str) -> int:
-    """Return the number of epochs in a whole training by one of our recipes, or by `author`."""
-    return group.epochs if recipe == "author" else groups.RECIPES[recipe].planned_epochs(group)
+def check_record(record: Record) -> None:
+    """Raise `ValueError` unless a training can have written this record.
+
+    It has at least `recipe`, `run` and `epochs`, and `snapshots` if there are any.
+    """
+    if not isinstance(record["recipe"], str):
+        raise ValueError(f"record.recipe: {record['recipe']!r} is no name")
+    check_count("run", record["run"], 0)
+    check_count("epochs", record["epochs"], 1)
+    for epoch in record.get("snapshots", []):
+        check_count("snapshot", epoch, 1)
 
 
-def progress(group: Group, recipe: str, epochs: int) -> str:
-    """Return the epochs that a training got through: `60`, or `1 of 5` if its recipe has more."""
-    planned = epochs_of_recipe(group, recipe)
-    return f"{epochs}" if epochs >= planned else f"{epochs} of {planned}"
+def check_count(name: str, value: object, lowest: int) -> None:
+    """Raise `ValueError` unless an entry of a record is a whole number, `lowest` or more."""
+    if type(value) is not int or value < lowest:
+        raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
 
 
 # ---- the runs of a group
@@ -206,6 +140,24 @@ class Runs:
     record: Record
     snapshots: tuple[int, ...] = ()
     stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Self:
+        """Return a group's runs, read from these files, which are of one training."""
+        stored = {number: StoredWeights(*run) for number, run in trained.items()}
+        records = [run.record for run in trained.values()]
+        epochs_of_runs = [set(record.get("snapshots", ())) for record in records]
+        recipe, epochs = records[0]["recipe"], records[0]["epochs"]
+        return cls(
+            group=group,
+            source=source,
+            config=next(iter(trained.values())).config,
+            numbers=tuple(trained),
+            weights={run: weights.at(None) for run, weights in stored.items()},
+            record={"recipe": recipe, "epochs": epochs, "runs": records},
+            snapshots=tuple(sorted(set.intersection(*epochs_of_runs))),
+            stored=stored,
+        )
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
         """Return one run as a new model, at the end or at the epoch of a snapshot.
@@ -240,100 +192,109 @@ class Runs:
         for run in self.numbers:
             yield run, self.model(run)
 
-    @property
-    def planned_epochs(self) -> int:
-        """Epochs of the whole recipe; the runs may have been trained for only some of them."""
-        return epochs_of_recipe(groups.find(self.group), self.record["recipe"])
-
-    def check_epochs(self) -> None:
-        """Raise `BadInput` if the runs' training is too short to be counted in epochs."""
-        recipe = self.record["recipe"]
-        if self.source == "ours" and groups.RECIPES[recipe].in_segments(groups.find(self.group)):
-            raise BadInput(
-                f"{self.group} was trained by the recipe “{recipe}”, which is too short for "
-                "learning curves by epoch: expected runs of another, such as “quick”."
-            )
-
-    def own_epoch(self, paper_epoch: int | None) -> int:
-        """Return the runs' own epoch that stands for one of the paper's.
-
-        It lies at the same share of the whole training. If the weights at that epoch were not
-        kept, it is the last one.
-        """
-        if paper_epoch is None or paper_epoch not in self.snapshots:
-            return int(self.record["epochs"])
-        share = self.planned_epochs / groups.find(self.group).epochs
-        return max(1, round(share * paper_epoch))
-
-    def paper_epochs(self) -> dict[int | None, int]:
-        """Return the epochs that `model` takes, with the paper's epoch that each stands for.
-
-        The end of the training has the key None.
-        """
-        paper_epochs: dict[int | None, int] = {epoch: epoch for epoch in self.snapshots}
-        whole = groups.find(self.group).epochs
-        paper_epochs[None] = round(whole * self.record["epochs"] / self.planned_epochs)
-        return paper_epochs
-
-    @property
-    def stand_in(self) -> bool:
-        """True for our runs if their recipe is not the paper's, or did not run to its end."""
-        if self.source != "ours":
-            return False
-        whole = groups.find(self.group).epochs
-        return bool(self.record["recipe"] != "paper" or self.record["epochs"] != whole)
-
-    @property
-    def training(self) -> str:
-        """The recipe and how far the runs got by it: `recipe “paper”, 100 of 1000 epochs`."""
-        group, recipe = groups.find(self.group), self.record["recipe"]
-        epochs = progress(group, recipe, self.record["epochs"])
-        unit = groups.RECIPES[recipe].unit(group) if recipe in groups.RECIPES else "epoch"
-        return f"recipe “{recipe}”, {epochs} {unit}s"
-
 
 def load(
-    group: str | os.PathLike[str],
+    name: str | os.PathLike[str],
     source: str = "ours",
     *,
     recipe: str | None = None,
     runs: Collection[int] | None = None,
 ) -> Runs:
-    """Return the runs of a group, all of one recipe.
+    """Return the runs of a group, all of one training.
 
-    They are those numbered `runs` (0 to 5 if None), of the recipe that leads (see `find`). In place
-    of a group's name, you may give the path of a run's file, or of a folder with the files of some
-    runs, in it or one folder down: then their records say which runs they are, and `runs` chooses
-    some of them.
+    They are those numbered `runs` (0 to 5 if None), of this recipe, or of the one that leads by the
+    list in the folder of our runs; where that has none of these numbers, of another that has. Of
+    runs that were trained for different numbers of epochs, they are the most that are alike. In
+    place of a group's name, you may give the path of a run's file,
+    or of a folder with the files of some runs, in it or one folder down: then their records say
+    which runs they are, and `runs` chooses some of them.
 
     Raises:
-        BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
-            of another version.
+        BadInput: There are no such runs, or a file is missing, damaged, or of another version.
     """
-    if is_path(group):
-        return load_path(Path(group), runs)
-    name = cast(str, group)
-    trained = leading(name, source, recipe, runs)
-    absent = sorted(set(runs or ()) - trained.keys())
-    if not trained or absent:
-        raise missing("weights", name, source, recipe, absent)
-    return loaded(name, source, trained)
+    if is_path(name, source):
+        return load_path(Path(name), runs)
+    group = cast(str, name)
+    if recipe is not None and source != "ours":
+        raise BadInput(
+            f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
+        )
+    place = folder(source) / group
+    places = [place]
+    if source == "ours":
+        place /= recipe or leading_recipe(group)
+        others = [] if recipe else sorted(place.parent.glob("*"), reverse=True)
+        places = [place, *others]
+    numbers = check_numbers(FIRST if runs is None else runs)
+    trained = (_most_alike(folder_of_recipe, group, numbers) for folder_of_recipe in places)
+    alike = next(filter(None, trained), {})
+    absent = sorted(set(runs or ()) - alike.keys())
+    if not alike or absent:
+        listed = f" runs {','.join(map(str, absent))}" if absent else ""
+        raise BadInput(
+            f"No weights of {group}{listed} in {place}: expected files such as run0{SUFFIX}; "
+            "train them, name another data folder in CARRY_DATA, or give a path."
+        )
+    return Runs.of(group, source, dict(sorted(alike.items())))
 
 
-def is_path(group: str | os.PathLike[str]) -> bool:
+def _most_alike(place: Path, group: str, numbers: Collection[int]) -> dict[int, "TrainedRun"]:
+    """Return the runs with these numbers in a folder: the most that have equal epochs."""
+    by_epochs: dict[int, dict[int, TrainedRun]] = {}
+    for number, path in numbered(place, SUFFIX).items():
+        if number in numbers:
+            run = TrainedRun.at(path, group)
+            by_epochs.setdefault(run.record["epochs"], {})[number] = run
+    return max(by_epochs.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))[1]
+
+
+def leading_recipe(group: str) -> str:
+    """Return the recipe whose runs of a group are loaded: by the list, or the only one there is.
+
+    Raises:
+        BadInput: The group is not on the list, or the list is damaged.
+    """
+    root = folder("ours")
+    recipes = leading_recipes(root)
+    if group in recipes:
+        return recipes[group]
+    trained = sorted(path.name for path in (root / group).glob("*") if path.is_dir())
+    if len(trained) == 1:
+        return trained[0]
+    if trained:
+        raise BadInput(
+            f"{group} in {root} has runs by {', '.join(trained)}, and {LEADING} names none of "
+            f"them: name one, as in recipe={trained[0]!r}."
+        )
+    names = ", ".join(list(recipes)[:LISTED]) or "n2_s0.3_w0.2"
+    raise BadInput(
+        f"No group {group!r} in {root}: expected a name such as {names}, or the path of a run's "
+        "file or of a folder with some."
+    )
+
+
+def leading_recipes(root: Path) -> dict[str, str]:
+    """Return the list of the recipes that lead, by group, in a folder of runs."""
+    path = root / LEADING
+    if not path.exists():
+        return {}
+    remedy_for_list = "delete it and run `carry train` again"
+    text = read_text(path, remedy_for_list)
+    with reading(path, remedy_for_list):
+        return {str(name): str(recipe) for name, recipe in json.loads(text).items()}
+
+
+def is_path(name: str | os.PathLike[str], source: str = "ours") -> bool:
     """Return True if this is a path of runs and not the name of a group.
 
-    A text without a slash is a path only if it is no group's name, and there is such a file.
+    A text without a slash is a path only if there is no group of this name, and such a file.
     """
-    if not isinstance(group, str):
-        return isinstance(group, os.PathLike)
-    if "/" in group or os.sep in group or group.endswith(SUFFIX):
+    if not isinstance(name, str):
+        return isinstance(name, os.PathLike)
+    if "/" in name or os.sep in name or name.endswith(SUFFIX):
         return True
-    try:
-        groups.find(group)
-    except BadInput:
-        return bool(group) and os.path.lexists(group)
-    return False
+    is_group = (folder(source) / name).is_dir() or name in leading_recipes(folder("ours"))
+    return bool(name) and not is_group and os.path.lexists(name)
 
 
 def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
@@ -342,7 +303,7 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
     Raises:
         BadInput: As `at_path`.
     """
-    return loaded(*at_path(path, runs))
+    return Runs.of(*at_path(path, runs))
 
 
 def at_path(
@@ -357,15 +318,15 @@ def at_path(
     if runs is not None:
         check_numbers(runs)
 
-    records: dict[Path, Record] = {}
-    trainings: dict[tuple[str, str, int], Path] = {}
+    described_runs: dict[Path, TrainedRun] = {}
+    trainings: dict[tuple[str, ModelConfig, str, int], Path] = {}
     for file in files:
-        content = describe(file)
-        record = records[file] = content["record"]
-        trainings.setdefault((content["group"], record["recipe"], record["epochs"]), file)
+        group = describe(file)["group"]
+        run = described_runs[file] = TrainedRun.at(file, group)
+        trainings.setdefault((group, run.config, run.record["recipe"], run.record["epochs"]), file)
     if len(trainings) > 1:
         described = []
-        for (group, recipe, epochs), file in trainings.items():
+        for (group, _, recipe, epochs), file in trainings.items():
             name = file.relative_to(path)
             described.append(f"{name} of {group}, recipe {recipe}, {epochs} epochs")
         raise BadInput(
@@ -373,11 +334,12 @@ def at_path(
             "expected those of one training; name their folder, or one file."
         )
     trained: dict[int, TrainedRun] = {}
-    for file, record in records.items():
-        if record["run"] in trained:
-            other = trained[record["run"]].path
-            raise BadInput(f"{other} and {file} are both of run {record['run']}: expected one.")
-        trained[record["run"]] = TrainedRun(file, record)
+    for file, run in described_runs.items():
+        number = run.record["run"]
+        if number in trained:
+            other = trained[number].path
+            raise BadInput(f"{other} and {file} are both of run {number}: expected one.")
+        trained[number] = run
     absent = sorted(set(runs or ()) - trained.keys())
     if absent:
         raise BadInput(
@@ -385,7 +347,7 @@ def at_path(
             f"expected some of {','.join(map(str, sorted(trained)))}."
         )
     chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
-    ((group, recipe, _),) = trainings
+    ((group, _, recipe, _),) = trainings
     return group, "author" if recipe == "author" else "ours", chosen
 
 
@@ -393,14 +355,16 @@ def _files_at(path: Path) -> list[Path]:
     """Return the file of weights at a path, or those in the folder there, or one folder down.
 
     Raises:
-        BadInput: There are none; the message lists folders further down that have some.
+        BadInput: There are none.
     """
     if not os.path.lexists(path):
         raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
     if path.is_dir():
         files = sorted(path.glob(f"*{SUFFIX}")) or _files_one_down(path)
         if not files:
-            raise _no_runs(path)
+            raise BadInput(
+                f"{path} has no runs: expected files such as run0{SUFFIX}, or folders of them."
+            )
         return files
     if path.is_file() and path.suffix != SUFFIX:
         raise BadInput(
@@ -424,49 +388,21 @@ def _files_one_down(path: Path) -> list[Path]:
     return sorted(files)
 
 
-def _no_runs(path: Path) -> BadInput:
-    """Return the error that a folder has no runs, with the groups' folders further down."""
-    groups_below: list[str] = []
-    for file in [*path.glob(f"*/*/*{SUFFIX}"), *path.glob(f"*/*/*/*{SUFFIX}")]:
-        group_folder = str(file.parent.parent.relative_to(path))
-        if group_folder not in groups_below:
-            with suppress(BadInput):  # such as a checkpoint
-                describe(file)
-                groups_below.append(group_folder)
-    expected = f"expected a folder with files such as run0{SUFFIX}"
-    if groups_below:
-        listed = sorted(groups_below)
-        more = ", …" if len(listed) > LISTED else ""
-        expected += f"; name one of those further down: {', '.join(listed[:LISTED])}{more}"
-    return BadInput(f"{path} has no runs: {expected}.")
-
-
-def loaded(group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Runs:
-    """Return a group's runs, read from these files."""
-    config = groups.find(group).config
-    stored = {run: StoredWeights(path, record, config) for run, (path, record) in trained.items()}
-    records = [record for _, record in trained.values()]
-    epochs_of_runs = [set(record.get("snapshots", ())) for record in records]
-    return Runs(
-        group=group,
-        source=source,
-        config=config,
-        numbers=tuple(trained),
-        weights={run: weights.at(None) for run, weights in stored.items()},
-        record={"recipe": records[0]["recipe"], "epochs": records[0]["epochs"], "runs": records},
-        snapshots=tuple(sorted(set.intersection(*epochs_of_runs))),
-        stored=stored,
-    )
-
-
 # ---- which files they are
 
 
 class TrainedRun(NamedTuple):
-    """A run's file, and the record of how the run was trained."""
+    """A run's file, the record of how the run was trained, and the shape of the model."""
 
     path: Path
     record: Record
+    config: ModelConfig
+
+    @classmethod
+    def at(cls, path: Path, group: str) -> "TrainedRun":
+        """Return the run in a file of this group; raise `BadInput` as `describe`."""
+        content = describe(path, group)
+        return cls(path, content["record"], ModelConfig(**content["config"]))
 
 
 def folder(source: str) -> Path:
@@ -485,110 +421,14 @@ def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
     return out / group / recipe / f"run{run}.safetensors"
 
 
-def find(
-    group: str,
-    source: str = "ours",
-    *,
-    recipe: str | None = None,
-    runs: Collection[int] | None = None,
-) -> dict[int, Path]:
-    """Return the files of the runs that `load` returns, by number; empty if there are none.
-
-    The runs were all trained for the same number of epochs by one recipe: `paper`, if three of
-    them or more have all its epochs (`ENOUGH`); else the one with the most runs, then the one with
-    the most epochs, then `paper`. Those of a recipe that does not lead (`Recipe.leads`) are
-    returned if there are no others, or by its name.
-
-    Raises:
-        BadInput: The group, source or recipe is unknown, or a file is damaged or not of this
-            group.
-    """
-    trained = leading(group, source, recipe, runs)
-    return {number: run.path for number, run in trained.items()}
-
-
-def leading(
-    group: str, source: str = "ours", recipe: str | None = None, runs: Collection[int] | None = None
-) -> dict[int, TrainedRun]:
-    """Return the files that `find` returns, each with its record.
-
-    Raises:
-        BadInput: As `find`.
-    """
-    check_recipe(recipe, source)
-    if runs is not None:
-        check_numbers(runs)
-    group_folder = folder(source) / groups.find(group).name
-    if source == "author":
-        folders = {"author": group_folder}
-    else:
-        folders = {name: group_folder / name for name in groups.RECIPES if recipe in (None, name)}
-    numbers = FIRST if runs is None else runs
-    leaders = {name: path for name, path in folders.items() if leads(name)}
-    runs_by_rank = ranked(group, leaders, numbers) or ranked(group, folders, numbers)
-    if not runs_by_rank:
-        return {}
-
-    protocol = Rank(groups.RECIPES["paper"].epochs(groups.find(group)), by_paper=True)
-    leading_runs = runs_by_rank.get(protocol, {})
-    if len(leading_runs) < ENOUGH:
-        leading_runs = max(runs_by_rank.items(), key=lambda item: (len(item[1]), item[0]))[1]
-    return dict(sorted(leading_runs.items()))
-
-
-def leads(recipe: str) -> bool:
-    """Return True if the runs of a recipe, or the author's, are loaded before those of others."""
-    return recipe == "author" or groups.RECIPES[recipe].leads
-
-
-class Rank(NamedTuple):
-    """What decides between sets of as many runs: their epochs, then their recipe."""
-
-    epochs: int
-    by_paper: bool
-
-
-def ranked(
-    group: str, folders: Mapping[str, Path], numbers: Collection[int]
-) -> dict[Rank, dict[int, TrainedRun]]:
-    """Return the runs with these numbers, by rank; `folders` are those of each recipe.
-
-    Raises:
-        BadInput: A file is damaged, or its record is of another recipe.
-    """
-    runs_by_rank: dict[Rank, dict[int, TrainedRun]] = {}
-    for name, recipe_folder in folders.items():
-        for number, path in numbered(recipe_folder, SUFFIX).items():
-            if number not in numbers:
-                continue
-            record = describe(path, group)["record"]
-            if record["recipe"] != name:
-                reason = f"its record is of the recipe {record['recipe']}, not {name}"
-                raise damaged(path, reason, remedy(path))
-            rank = Rank(record["epochs"], name == "paper")
-            runs_by_rank.setdefault(rank, {})[number] = TrainedRun(path, record)
-    return runs_by_rank
-
-
-def check_recipe(recipe: str | None, source: str) -> None:
-    """Raise `BadInput` unless this is a recipe of ours, or None."""
-    if recipe is None:
-        return
-    if source != "ours":
-        raise BadInput(
-            f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
-        )
-    if recipe not in groups.RECIPES:
-        raise BadInput(f"recipe={recipe!r}: expected one of {', '.join(groups.RECIPES)}.")
-
-
-def check_numbers(runs: Any) -> None:
-    """Raise `BadInput` unless these are valid numbers of runs."""
+def check_numbers(runs: Any) -> Collection[int]:
+    """Return numbers of runs; raise `BadInput` unless they are valid."""
     are_numbers = isinstance(runs, Collection) and all(
         isinstance(run, SupportsIndex) for run in runs
     )
     if not are_numbers or not all(0 <= int(run) <= LAST for run in runs):
         raise BadInput(f"runs={runs!r}: expected numbers of runs from 0 to {LAST}, such as [0, 1].")
+    return cast(Collection[int], runs)
 
 
 def numbered(place: Path, suffix: str) -> dict[int, Path]:
@@ -610,43 +450,6 @@ def remedy(path: Path, group: str | None = None) -> str:
     if is_packaged(path):
         return "install carry-core again with `pip install --force-reinstall`"
     return f"move it away and train {group or path.parent.parent.name} again"
-
-
-def missing(
-    kind: str, group: str, source: str, recipe: str | None = None, numbers: Collection[int] = ()
-) -> BadInput:
-    """Return the error that says what does not exist, and how to get it."""
-    listed = ",".join(map(str, numbers))
-    run_words = f" runs {listed}" if listed else ""
-    start = f"No {kind} of {group}{run_words} from {source} in {folder(source)}:"
-    if source == "author":
-        return BadInput(f"{start} `carry import-author DIR` imports what his release has.")
-    if not data_dir().is_dir():
-        return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
-    if is_packaged(folder(source)):
-        return BadInput(
-            f"{start} the installed package has {groups.MAIN} alone; the repository{address()} has "
-            "the others: name its data/ in CARRY_DATA."
-        )
-    command = f"carry train {group}"
-    if recipe:
-        command += f" --recipe {recipe}"
-    if listed:
-        command += f" --runs {listed}"
-    return BadInput(f"{start} make them with `{command}`.")
-
-
-def address() -> str:
-    """Return where the repository is, in words that follow its name; "" if nobody has said."""
-    try:
-        labelled_urls = importlib.metadata.metadata("carry-core").get_all("Project-URL", [])
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    for labelled_url in labelled_urls:
-        label, _, url = labelled_url.partition(", ")
-        if label == "Source":
-            return f" at {url}"
-    return ""
 
 
 # ---- weights
@@ -736,8 +539,20 @@ def digest(weights: Weights) -> str:
     return sha256.hexdigest()
 
 
+class NamedConfig(Protocol):
+    """A group, as far as its runs' files are concerned."""
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The shape of its models."""
+
+
 def save_run(
-    path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None
+    path: Path, group: NamedConfig, weights: Weights, record: Record, curves: History | None = None
 ) -> None:
     """Write a run's pair of files, both or neither.
 

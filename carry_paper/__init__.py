@@ -2,3 +2,5 @@
 
 It needs more packages than the core: `pip install 'carry-core[paper]'`.
 """
+
+import carry_core as carry_core  # which says where modules have gone

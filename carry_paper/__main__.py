@@ -8,7 +8,7 @@ def main() -> None:
     try:
         from carry_paper import cli
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith(("carry_core", "carry_paper")):
+        if (error.name or "").startswith("carry_"):
             raise
         install = "pip install 'carry-core[paper]'"
         print(

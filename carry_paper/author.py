@@ -46,11 +46,12 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import json_bytes, replacing, replacing_all, write_json
-from carry_core.groups import Group
 from carry_paper.schemas import read_json
+from carry_train import groups
+from carry_train.groups import Group
 
 CHECKSUMS = Path(__file__).parent / "resources" / "release.sha256"
 Curves = dict[str, NDArray[np.float32]]

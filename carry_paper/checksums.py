@@ -22,7 +22,7 @@ REMEDY = (
     "name the data folder in CARRY_DATA, or delete the list and begin it anew with "
     "`carry verify --accept NAME`"
 )
-NOT_SHIPPED = re.compile(rf"{SUMS}|checkpoints/|author/|(.*/)?\.")
+NOT_SHIPPED = re.compile(rf"{SUMS}|runs/leading\.json|checkpoints/|author/|(.*/)?\.")
 LINE = re.compile("([0-9a-f]{64})  (.+)")
 
 

@@ -1,4 +1,4 @@
-"""Import all of `carry_core` where only its own requirements are installed.
+"""Import all of `carry_core` and `carry_fast` where only its own requirements are installed.
 
 `make bare` runs it in an environment of its own; pytest does not collect it.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 import carry_core
+import carry_fast
 
 
 def main() -> None:
@@ -22,9 +23,13 @@ def main() -> None:
     assert importlib.util.find_spec("click") is None, (
         "expected an environment with the core's packages alone"
     )
-    modules = [module.name for module in pkgutil.walk_packages(carry_core.__path__, "carry_core.")]
+    modules = []
+    for package in (carry_core, carry_fast):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            modules.append(module.name)
     for name in modules:
         importlib.import_module(name)
+    assert carry_core.engine.engine() is carry_fast.engine, "found by its entry point"
     model = carry_core.Transformer(carry_core.ModelConfig(width=2)).requires_grad_(
         requires_grad=False
     )
@@ -38,7 +43,7 @@ def main() -> None:
     )
     assert (carry.returncode, carry.stdout, carry.stderr.count("\n")) == (2, "", 1), carry
     assert "pip install 'carry-core[paper]'" in carry.stderr
-    print(f"{len(modules)} modules of carry_core work with its own requirements alone.")
+    print(f"{len(modules)} modules of core and fast work with their own requirements alone.")
 
 
 if __name__ == "__main__":

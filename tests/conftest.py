@@ -15,12 +15,12 @@ import torch
 from filelock import FileLock
 
 from carry_core import measure, sums
-from carry_core.fast import processor
-from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation, Sums
 from carry_core.model import ModelConfig, Transformer
+from carry_fast import processor
 from carry_paper import author, cli
 from carry_paper.findings import survey
+from carry_train.groups import Group
 from tests.helpers import chromium, needs
 
 # PyTorch itself obeys the number in the environment, if there is one.

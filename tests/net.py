@@ -29,13 +29,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from carry_core import curves, groups, measure, runs, sums
+from carry_core import measure, runs, sums
 from carry_core.files import author_dir, write_json
 from carry_core.runs import History
+from carry_paper import catalogue
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.measuring import Measuring, quantities
 from carry_paper.pages import playground
+from carry_train import groups
 
 GOLDEN = Path(__file__).parent / "golden"
 # the rows come last: `make_small` changes the modules for good
@@ -57,19 +59,19 @@ def few_sums(group: str) -> tuple[torch.Tensor, torch.Tensor]:
 @cache
 def make_small() -> None:
     """Replace the sums and runs of every measurement by few sums and one run."""
-    load, history = runs.load, curves.load_curves
+    load, history = catalogue.load, catalogue.load_curves
 
     def first_run(*args: Any, **more: Any) -> runs.Runs:
         loaded = load(*args, **more)
         return replace(loaded, numbers=loaded.numbers[:1])
 
-    runs.load = first_run
+    catalogue.load = first_run
 
     def of_first_run(*args: Any, **more: Any) -> History:
         curves = history(*args, **more)
         return {name: x if name == "epochs" else x[:1] for name, x in curves.items()}
 
-    curves.load_curves = of_first_run
+    catalogue.load_curves = of_first_run
     for name, module in list(sys.modules.items()):
         if name.startswith(("carry_paper.findings.", "carry_paper.ledger.")):
             for constant in SMALLER.keys() & vars(module).keys():

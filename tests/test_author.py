@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import groups, runs, sums
-from carry_core.curves import load_curves
+from carry_core import sums
 from carry_core.errors import BadInput
-from carry_core.groups import Group
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
-from carry_paper import author
+from carry_paper import author, catalogue
 from carry_paper.author import curves, import_release
+from carry_paper.catalogue import load_curves
+from carry_train import groups
+from carry_train.groups import Group
 from tests.helpers.tolerances import assert_close
 
 MODEL = "Encoder-only/n2_s0.3_w0.2/model_n2_s0.3_w0.2_{}"
@@ -284,12 +285,12 @@ def test_every_released_run_is_loaded(real: Path, released: tuple[Path, author.R
     assert (released[1].damaged, released[1].missing) == ([], [])
     for name, group in (groups.GROUPS | groups.RELEASED_ONLY).items():
         if (real / name).exists():
-            loaded = runs.load(name, "author")
+            loaded = catalogue.load(name, "author")
             assert loaded.config == group.config
             assert all(next(model.parameters()).isfinite().all() for _, model in loaded.models())
-    assert runs.load("pad6_finetuned500_n2_s0.3_w0.2", "author").numbers == (1,)
-    assert runs.load("pad5_n2_s0.3_w0.2", "author").numbers == (0, 1, 2, 3, 4, 5)
-    pad6 = runs.load("pad6_n2_s0.3_w0.2", "author")
+    assert catalogue.load("pad6_finetuned500_n2_s0.3_w0.2", "author").numbers == (1,)
+    assert catalogue.load("pad5_n2_s0.3_w0.2", "author").numbers == (0, 1, 2, 3, 4, 5)
+    pad6 = catalogue.load("pad6_n2_s0.3_w0.2", "author")
     assert (pad6.record["epochs"], list(pad6.snapshots)) == (2500, [500, 1000])
 
 
@@ -313,7 +314,7 @@ def test_golden_log_probabilities(real: Path, shared: Path) -> None:
     assert len(golden) == 10
     for key, expected in golden.items():
         group, run, ablation = key.split("/")
-        model = runs.load(group, "author").model(int(run))
+        model = catalogue.load(group, "author").model(int(run))
         tokens = sums.encode(*pairs[model.config.width].unbind(1), model.config.layout)
         with torch.inference_mode():
             log_probabilities = model(tokens, ABLATIONS[ablation].hook(model)).log_softmax(-1)

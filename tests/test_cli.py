@@ -8,13 +8,11 @@ import click
 import pytest
 import torch
 
-from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import write_json
-from carry_paper import cli
+from carry_paper import bench, catalogue, cli
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger.measuring import Measuring
-from carry_paper.training import bench
 
 
 @pytest.mark.machine
@@ -203,7 +201,7 @@ def test_train_stops_on_time_and_goes_on(carry, refused, data):
         )
         == 1
     )
-    path = runs.find(group)[0]
+    path = catalogue.find(group)[0]
     assert f"Run 0 of {group}: {path}" in out
     written = path.stat().st_mtime_ns
     assert "complete" in carry(*command)[1]

@@ -17,18 +17,18 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from carry_core import files, groups, runs
-from carry_core.curves import load_curves
+from carry_core import files, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
-from carry_paper import author, checksums, measurements
+from carry_paper import author, bench, catalogue, checksums, measurements
+from carry_paper.catalogue import load_curves
 from carry_paper.findings import corner_table, interchange_maps, line_table
 from carry_paper.ledger import claims, recipes, seeds
 from carry_paper.llm import recordings, survey
 from carry_paper.pages import author_side
-from carry_paper.training import bench
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.trainer import Trainer
+from carry_train import groups
+from carry_train.checkpoints import Checkpoints
+from carry_train.trainer import Trainer
 from tests.helpers.trainings import save_random
 from tests.llm.test_recorded import planted
 
@@ -129,7 +129,11 @@ Case = tuple[str, Callable[[Path], Any], Callable[[Path], Any]]
 
 # Of each type of file: where it lies, what writes it, and what reads it.
 CASES: dict[str, Case] = {
-    "weights": (f"runs/{NAME}/paper/run0.safetensors", write_run, lambda data: runs.load(NAME)),
+    "weights": (
+        f"runs/{NAME}/paper/run0.safetensors",
+        write_run,
+        lambda data: catalogue.load(NAME),
+    ),
     "curves": (f"runs/{NAME}/paper/run0.npz", write_run, lambda data: load_curves(NAME)),
     "checkpoint": (f"checkpoints/{NAME}.quick/run0.safetensors", write_checkpoint, read_checkpoint),
     "claims": (
@@ -316,8 +320,8 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("weights", record(epochs=1001), "its recipe 1000"),
     ("weights", record(epochs=True), "record.epochs: True is no whole number"),
     ("weights", record(run=7), "is of run 7"),
-    ("weights", record(snapshots=5), "snapshots are no list"),
-    ("weights", record(snapshots=[9999]), "snapshot of epoch 9999"),
+    ("weights", record(snapshots=5), "is not iterable"),
+    ("weights", record(snapshots=[9999]), "it has 'epoch_9999/"),
     ("weights", record(snapshots=[3]), "it has 'epoch_3/"),
     ("weights", tensor("embed.weight", lambda p: p[:3]), "embed.weight is F32"),
     ("weights", tensor("embed.weight", lambda p: p.to(torch.int8)), "embed.weight is I8"),
@@ -422,7 +426,7 @@ def test_one_odd_record_does_not_move_a_group_to_another_recipe(data):
     save_random(groups.find(NAME), (0,), "quick", 60)
     record(epochs=-5)(data / CASES["weights"][0])
     with pytest.raises(BadInput, match=r"run0.safetensors is damaged \(record.epochs"):
-        runs.load(NAME)
+        catalogue.load(NAME)
 
 
 @pytest.mark.parametrize("name", ["run00", "run٠", "run-0", "run0 ", "run"])
@@ -431,7 +435,7 @@ def test_only_a_plain_number_names_a_run(data, name):
     path = data / CASES["weights"][0]
     for suffix in (".safetensors", ".npz"):
         path.with_suffix(suffix).rename(path.with_name(name + suffix))
-    assert runs.find(NAME) == {}
+    assert catalogue.find(NAME) == {}
     (data / "author").mkdir()
     path.parent.rename(data / "author" / NAME)
     with pytest.raises(BadInput, match="No learning curves"):
@@ -449,7 +453,7 @@ def test_weights_that_are_not_finite_are_not_written(data):
     write_run(data)
     path = data / CASES["weights"][0]
     before = path.read_bytes()
-    weights = {name: p * torch.nan for name, p in runs.load(NAME).weights[0].items()}
+    weights = {name: p * torch.nan for name, p in catalogue.load(NAME).weights[0].items()}
     with pytest.raises(BadInput, match="not finite"):
         runs.save_run(path, group, weights, {"recipe": "paper", "run": 0, "epochs": 9})
     assert path.read_bytes() == before

@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
-from carry_core.groups import MAIN
-from carry_paper import measurements
+from carry_paper import catalogue, measurements
 from carry_paper.checksums import read_checksums
 from carry_paper.ledger.measuring import FROM_CURVES, as_table
+from carry_train import groups
+from carry_train.groups import MAIN
 
 RUN = {"source": "ours", "group": MAIN, "recipe": "paper", "epochs": 1000, "ships": 0}
 
@@ -106,7 +107,7 @@ def test_each_run_that_leads_was_measured(shipped, monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     for name in groups.GROUPS:
         measured = shipped[(shipped.source == "ours") & (shipped.group == name)]
-        assert set(runs.find(name)) <= set(measured.run), name
+        assert set(catalogue.find(name)) <= set(measured.run), name
 
 
 def test_no_fact_about_a_run_is_stored_twice(shipped):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from carry_core.fast import compiled
 from carry_core.files import ROOT
-from carry_paper.training import fused
+from carry_fast import compiled
+from carry_train import fused
 from tests.helpers import chromium, needs
 
 SKIPPING = {

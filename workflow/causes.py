@@ -7,10 +7,11 @@ import pandas as pd
 import torch
 from scipy.stats import mannwhitneyu
 
-from carry_core import measure, runs
+from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
+from carry_paper import catalogue
 from carry_paper.findings import base, causes
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
@@ -101,7 +102,7 @@ def main() -> None:
                 print(comparisons(table[part.compared]))
 
 
-def sets_of_runs(group: str) -> dict[str, runs.Runs]:
+def sets_of_runs(group: str) -> dict[str, catalogue.GroupRuns]:
     """Return the first six runs of a group by each recipe, and the author's, where they are."""
     choices: dict[str, dict[str, Any]] = {
         "author": {"source": "author"},
@@ -111,7 +112,7 @@ def sets_of_runs(group: str) -> dict[str, runs.Runs]:
     loaded = {}
     for label, choice in choices.items():
         try:
-            loaded[label] = runs.load(group, **choice)
+            loaded[label] = catalogue.load(group, **choice)
         except BadInput as error:
             print(f"{label}: {error}")
     return loaded

@@ -4,7 +4,8 @@ import marked
 import pandas as pd
 
 from carry_core.files import ROOT
-from carry_paper.training import bench, growth
+from carry_paper import bench
+from carry_paper.bench import growth
 
 PAGE = ROOT / "book" / "reading.md"
 MARK = "make growth"

@@ -1,7 +1,7 @@
 """Write groups of runs as folders that a model hub accepts, into `_build/hub/<group>`.
 
 A folder has a card, a loader in plain PyTorch, checksums, and for each run its weights at the end
-of the training, as they are stored, and their config. `runs.load` takes such a folder, too.
+of the training, as they are stored, and their config. `catalogue.load` takes such a folder, too.
 """
 
 import shutil
@@ -16,14 +16,16 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from safetensors import safe_open
 
-from carry_core import curves, groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, json_bytes, sha256
-from carry_core.groups import Group
 from carry_core.model import parameter_shapes
 from carry_core.sums import SYMBOLS
+from carry_paper import catalogue
 from carry_paper.ledger import ledger
 from carry_paper.ledger.report import counted
+from carry_train import groups
+from carry_train.groups import Group
 
 OUT = ROOT / "_build" / "hub"
 SOURCES = ROOT / "workflow" / "weights"
@@ -38,9 +40,9 @@ def write(name: str, out: Path = OUT) -> Path:
     Raises:
         BadInput: There is no such group, or it has no weights.
     """
-    trained = runs.leading(name)
+    trained = catalogue.leading(name)
     if not trained:
-        raise runs.missing("weights", name, "ours")
+        raise catalogue.missing("weights", name, "ours")
     group = groups.find(name)
     folder = out / group.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -80,7 +82,7 @@ def card(group: Group, records: Sequence[dict[str, Any]]) -> str:
     """Return the text of the card; its numbers are from the records, curves and the ledger."""
     config = group.config
     recipe = groups.RECIPES[records[0]["recipe"]]
-    history = curves.load_curves(group.name)
+    history = catalogue.load_curves(group.name)
     a, b = EXAMPLE
     jinja = Environment(
         loader=FileSystemLoader(SOURCES),
@@ -102,7 +104,7 @@ def card(group: Group, records: Sequence[dict[str, Any]]) -> str:
         exact_matches=last_values(history["test_whole"]),
         longer=last_values(history["long_whole"]) if "long_whole" in history else [],
         verdicts=verdicts(group.name),
-        address=runs.address().removeprefix(" at "),
+        address=catalogue.address().removeprefix(" at "),
     )
 
 
@@ -122,7 +124,7 @@ def verdicts(group: str) -> str:
 
 def main(names: Sequence[str]) -> int:
     """Write the folders of these groups, or of all that have weights; return 2 for bad input."""
-    shipped = [name for name in groups.GROUPS if runs.find(name)]
+    shipped = [name for name in groups.GROUPS if catalogue.find(name)]
     try:
         for name in names or shipped:
             print(write(name).relative_to(ROOT))

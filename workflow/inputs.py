@@ -12,7 +12,13 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-CODE = ("carry_core/**/*.*", "carry_paper/**/*.*", "requirements.lock")
+CODE = (
+    "carry_core/**/*.*",
+    "carry_fast/**/*.*",
+    "carry_train/**/*.*",
+    "carry_paper/**/*.*",
+    "requirements.lock",
+)
 DATA = ("runs/**/*", "llm/**/*", "results/**/*", "measurements/**/*", "claims.yml")
 PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
 PAGES = (

@@ -16,13 +16,13 @@ import pandas as pd
 import papermill
 from papermill.exceptions import PapermillExecutionError
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.ledger import claims, ledger
 from carry_paper.pages.standalone import fill
-from carry_paper.training import choice, loop, seeds
-from carry_paper.training.precisions import AUTO, REQUESTS, Request
+from carry_train import choice, groups, loop, progress, seeds
+from carry_train.precisions import AUTO, REQUESTS, Request
 
 ALL_EPOCHS = "all"  # in the name of a stamp: the run is trained to the end of its recipe
 
@@ -58,7 +58,7 @@ def trainings(request: Mapping[str, str]) -> list[str]:
         requested_seeds.check_group(group)
         for run in loop.parse_run_numbers(request.get("runs") or None, group):
             path = runs.run_path(data_dir() / "runs", name, recipe.name, run)
-            if loop.is_finished(path, group, recipe, requested_seeds):
+            if progress.is_finished(path, group, recipe, requested_seeds):
                 continue
             stamp = Path(f"trained/{name}/{recipe.name}/run{run}.{epochs}")
             stamp.unlink(missing_ok=True)  # it may be left from a run that was removed since

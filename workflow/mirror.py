@@ -29,7 +29,8 @@ from pathlib import Path
 import pandas as pd
 
 ROOT = Path(__file__).parent.parent
-OUR_FOLDERS = ("carry_core", "carry_paper", "workflow", "tests", "notebooks")
+OUR_PACKAGES = ("carry_core", "carry_fast", "carry_train", "carry_paper")
+OUR_FOLDERS = (*OUR_PACKAGES, "workflow", "tests", "notebooks")
 
 # These words say nothing about what a name stands for; tests/book/test_names.py counts them too.
 BANNED_WORDS = """

@@ -86,7 +86,7 @@ def listed(path: Path = LIST) -> list[Mutant]:
 
 @cache
 def sources(root: Path) -> list[Path]:
-    """Return the files of both packages."""
+    """Return the files of all packages."""
     return list(root.glob("carry_*/**/*.py"))
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import dist
 import hub
 
-from carry_core import groups, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
+from carry_paper import catalogue
+from carry_train import groups
 
 OUT = ROOT / "_build" / "release"
 SITES = ("_build/html", "_build/read/html")  # the first that exists
@@ -84,7 +85,7 @@ def write(tag: str = "", out: Path = OUT) -> list[str]:
     pack(site, f"site-{number}", out)
     with tempfile.TemporaryDirectory() as temporary:
         for group in groups.GROUPS:
-            if runs.find(group):
+            if catalogue.find(group):
                 pack(hub.write(group, Path(temporary)), f"weights-{group}", out)
     names = sorted(path.name for path in out.iterdir())
     sums = "".join(f"{sha256(out / name)}  {name}\n" for name in names)

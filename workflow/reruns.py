@@ -24,12 +24,12 @@ import nbformat
 import torch
 from nbformat import NotebookNode
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.ledger import ledger
 from carry_paper.pages.parameters import INJECTED
 from carry_paper.pages.standalone import glued, standalone
+from carry_train import groups
 
 # A page of each kind, with parameters that keep it short.
 KINDS: dict[str, dict[str, Any]] = {

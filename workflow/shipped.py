@@ -5,9 +5,10 @@ from pathlib import Path
 
 import marked
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.files import ROOT, data_dir
-from carry_paper.training.precisions import TRITON, named
+from carry_train import groups
+from carry_train.precisions import TRITON, named
 
 PAGE = ROOT / "book" / "training.md"
 MARK = "make shipped"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from carry_core.fast.layers import keep_memory
 from carry_core.files import replacing, write_json
+from carry_fast.layers import keep_memory
 from carry_paper.cli.options import JSON, Target
 from carry_paper.ledger import compare
 from carry_paper.ledger.compare import Answer

@@ -11,11 +11,10 @@ from typing import Any
 
 import click
 
-from carry_core import groups, runs
 from carry_core.errors import BadInput
-from carry_core.fast.layers import keep_memory
 from carry_core.files import data_dir, replacing, write_json
-from carry_paper import measurements
+from carry_fast.layers import keep_memory
+from carry_paper import catalogue, measurements
 from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole, check_writable
 from carry_paper.findings import corner_table, interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
@@ -23,7 +22,7 @@ from carry_paper.ledger import claims, export, ledger, moved, recipes, registry,
 from carry_paper.ledger.entries import name_of
 from carry_paper.ledger.measuring import Measuring, Quantity, as_table, quantities
 from carry_paper.ledger.report import show
-from carry_paper.training import loop
+from carry_train import groups, loop
 
 ONLY = click.option(
     "--only", default="", metavar="PREFIX", help="Only rows whose id starts with this."
@@ -121,7 +120,7 @@ def asked_quantities(only: str, names: Collection[str]) -> list[Quantity]:
 
 
 def selected(name: str, recipe: str | None, numbers: str | None) -> dict[str, Any]:
-    """Return the keyword arguments of `runs.load` that choose a group's runs."""
+    """Return the keyword arguments of `catalogue.load` that choose a group's runs."""
     chosen: dict[str, Any] = {} if recipe is None else {"recipe": recipe}
     if numbers is not None:
         chosen["runs"] = loop.parse_run_numbers(numbers, groups.find(name))
@@ -179,7 +178,7 @@ def interchange_command(
     counts = pairs_by_group(source, names, pairs)
     if save:
         for name, n_pairs in counts.items():
-            interchange_maps.check_replaces(source, name, n_pairs, runs.find(name, source))
+            interchange_maps.check_replaces(source, name, n_pairs, catalogue.find(name, source))
     rows = []
     for name, n_pairs in counts.items():
         maps = interchange_maps.measure_group(source, name, partial(click.echo, err=True), n_pairs)
@@ -203,7 +202,7 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
     """
     group_names = [groups.find(name).name for name in names]
     if not group_names:
-        group_names = [name for name in groups.GROUPS if runs.find(name, source)]
+        group_names = [name for name in groups.GROUPS if catalogue.find(name, source)]
     counts = {}
     for name in group_names or [groups.MAIN]:
         counts[name] = pairs or interchange_maps.default_pairs(name)
@@ -234,7 +233,7 @@ def seeds_command(
     other runs stay.
     """
     recipe_of_source = recipe if source == "ours" else None
-    available = runs.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
+    available = catalogue.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
     run_numbers = sorted(available)
     if numbers is not None:
         run_numbers = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
@@ -335,12 +334,12 @@ def lines_by_group(
     chosen = [line_table.check_group(groups.find(name)) for name in names]
     if not names:
         deep = [group for group in groups.GROUPS.values() if group.config.layers > 1]
-        chosen = [group for group in deep if runs.find(group.name, source, recipe=recipe)]
+        chosen = [group for group in deep if catalogue.find(group.name, source, recipe=recipe)]
     selections = {}
     for group in chosen or [groups.find(groups.MAIN)]:
         run_numbers = loop.parse_run_numbers(numbers, group) if numbers is not None else None
-        if not runs.find(group.name, source, recipe=recipe, runs=run_numbers):
-            raise runs.missing("weights", group.name, source, recipe, run_numbers or ())
+        if not catalogue.find(group.name, source, recipe=recipe, runs=run_numbers):
+            raise catalogue.missing("weights", group.name, source, recipe, run_numbers or ())
         selections[group.name] = line_table.Selection(recipe, run_numbers)
     return selections
 

@@ -18,7 +18,7 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir, is_packaged
 from carry_paper.checksums import SUMS
 from carry_paper.cli.progress import counted
-from carry_paper.training.seeds import MOST_SEED
+from carry_train.seeds import MOST_SEED
 
 
 def check_digits(value: Any) -> None:

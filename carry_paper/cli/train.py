@@ -9,10 +9,11 @@ import pandas as pd
 import torch
 from click.core import ParameterSource
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, write_json
 from carry_core.runs import run_path
+from carry_paper import bench, catalogue
+from carry_paper.bench import growth
 from carry_paper.cli.options import (
     DEVICE,
     FOLDER,
@@ -25,12 +26,13 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_paper.training import bench, estimates, fused, growth, loop, precisions
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.choice import Choice, multiplies_bf16
-from carry_paper.training.loop import Conditions, Progress
-from carry_paper.training.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
-from carry_paper.training.seeds import Seeds
+from carry_train import estimates, fused, groups, loop, precisions, progress
+from carry_train.checkpoints import Checkpoints
+from carry_train.choice import Choice, multiplies_bf16
+from carry_train.loop import Conditions
+from carry_train.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
+from carry_train.progress import Progress
+from carry_train.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
@@ -125,7 +127,7 @@ def train(
     for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
-        missing = loop.missing(checkpoints, run_numbers, out, seeds)
+        missing = progress.missing(checkpoints, run_numbers, out, seeds)
         if missing:
             estimates.check_memory(checkpoints.group, checkpoints.recipe, device)
         chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)
@@ -141,6 +143,7 @@ def train(
         if not missing:
             continue
         in_time = loop.train_group(checkpoints, missing, out, conditions, clock, reporter())
+        catalogue.write_leading(out, checkpoints.group.name)
         if not in_time:
             click.echo("Time is up; the same command goes on from here.")
             return

@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from carry_core.groups import MAIN as MAIN
+from carry_train.groups import MAIN as MAIN
 
 N1 = "n1_s0.3_w0.2"
 N1_W0 = "n1_s0.3_w0.0"

@@ -31,8 +31,9 @@ from torch import Tensor
 
 from carry_core import carries, sums
 from carry_core.errors import check_whole
+from carry_core.hooks import Point, TensorHook, no_hook
 from carry_core.measure import correct_pairs
-from carry_core.model import MAX_SIZE, ModelConfig, Point, TensorHook, Transformer, no_hook
+from carry_core.model import MAX_SIZE, ModelConfig, Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields

@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries, measure, sums
+from carry_core.hooks import Hook, no_hook
 from carry_core.interventions import Ablation, Intervention, MeanAblation
-from carry_core.model import Hook, Transformer, no_hook
+from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import heads, neurons
 from carry_paper.findings.base import Fields

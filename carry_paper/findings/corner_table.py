@@ -19,11 +19,11 @@ import scipy
 import torch
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from carry_core import groups, measure, runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.groups import Group
 from carry_core.model import Transformer
+from carry_paper import catalogue
 from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
 from carry_paper.findings.bars import Bar
@@ -32,6 +32,8 @@ from carry_paper.findings.corners import IN_EACH_STATE
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.line_table import KEY, Selection
 from carry_paper.schemas import one_of, read_table
+from carry_train import groups
+from carry_train.groups import Group
 
 TUPLES_OF_PADDED = 1_000  # tuples of a column in padded groups, which have more columns
 DECIMALS = 4  # places of a stored number
@@ -101,7 +103,7 @@ def measure_group(
         BadInput: As `line_table.check_group`; or there are no such runs.
     """
     group = line_table.check_group(groups.find(name))
-    loaded = runs.load(name, source, recipe=selection.recipe, runs=selection.numbers)
+    loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
     recipe = loaded.record["recipe"] if source == "ours" else "paper"
     rows = []
     for run, model in loaded.models():
@@ -401,17 +403,17 @@ def critiques_in_words(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _outcomes(found: list[dict[str, Any]]) -> dict[str, float]:
+def _outcomes(columns: list[dict[str, Any]]) -> dict[str, float]:
     """Return the outcome of each critique over some columns."""
 
     def share(is_true: Callable[[dict[str, Any]], bool]) -> float:
-        return sum(map(is_true, found)) / len(found) if found else float("nan")
+        return sum(map(is_true, columns)) / len(columns) if columns else float("nan")
 
     def median(value: Callable[[dict[str, Any]], float]) -> float:
-        return float(pd.Series([value(row) for row in found], dtype=float).median())
+        return float(pd.Series([value(row) for row in columns], dtype=float).median())
 
     return {
-        "columns": len(found),
+        "columns": len(columns),
         "its part that is read does not move the carry": share(
             lambda row: critiques.is_illusion(row["read"])
         ),

@@ -27,7 +27,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import measure, sums
-from carry_core.model import Transformer, no_hook
+from carry_core.hooks import no_hook
+from carry_core.model import Transformer
 from carry_core.sums import Layout
 from carry_paper.findings import carry_line
 from carry_paper.findings.bars import Bar
@@ -128,11 +129,11 @@ def _right_digits(
 ) -> Int[Tensor, "number tuple"]:
     """Return the digits of both numbers to the right of the column, uniform in a state."""
     side = 10**column.n_lower
-    found = torch.zeros(2, 0, dtype=torch.int64)
-    while found.shape[1] < count:
+    digits = torch.zeros(2, 0, dtype=torch.int64)
+    while digits.shape[1] < count:
         drawn = torch.randint(side, (2, 30 * count), generator=generator)
-        found = torch.cat([found, drawn[:, state(column, *drawn) == wanted]], 1)
-    return found[:, :count]
+        digits = torch.cat([digits, drawn[:, state(column, *drawn) == wanted]], 1)
+    return digits[:, :count]
 
 
 # ---- streams of a column

@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Float, Int
 
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
+from carry_train.groups import GROUPS
 
 Curve: TypeAlias = pd.Series  # numbers, indexed by the epochs after which a run was tested
 

@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 import pandas as pd
 import torch
 
-from carry_core import curves, groups, runs, sums
+from carry_core import runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.model import Transformer
 from carry_core.runs import History
 from carry_core.sums import Numbers
-from carry_paper import author
+from carry_paper import author, catalogue
 from carry_paper.findings.survey import LARGEST_WHOLE, Need, Survey, fixed_sums, survey
+from carry_train import groups
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Evidence:
             source: `ours` or `author`.
             needs: What has to be surveyed, by group.
             report: A function that is called after each survey, with the name of its run.
-            selection: Keyword arguments of `runs.load` by group, which choose its runs.
+            selection: Keyword arguments of `catalogue.load` by group, which choose its runs.
             surveyed: A function that returns the sums on which a group is surveyed;
                 `fixed_sums` if None.
         """
@@ -71,11 +72,11 @@ class Evidence:
             return False
         return True
 
-    def group(self, group: str) -> runs.Runs:
+    def group(self, group: str) -> catalogue.GroupRuns:
         """Return the group's runs."""
-        return self._load(runs.load, group, "weights", "weights")
+        return self._load(catalogue.load, group, "weights", "weights")
 
-    def by_the_papers_epochs(self, group: str) -> runs.Runs:
+    def by_the_papers_epochs(self, group: str) -> catalogue.GroupRuns:
         """Return the group's runs, if their epochs can be counted as the paper's.
 
         Raises:
@@ -98,7 +99,7 @@ class Evidence:
         """
         if self.source == "ours" and self.has(group):
             self.group(group).check_epochs()
-        return self._load(curves.load_curves, group, "history", "learning curves")
+        return self._load(catalogue.load_curves, group, "history", "learning curves")
 
     def _load(self, load: Callable[..., T], group: str, kind: str, words: str) -> T:
         """Return what `load` returns; messages call it `words`, the author's release `kind`."""
@@ -162,7 +163,7 @@ class Evidence:
             return "all sums"
         return f"{count} sums, as many of each class"
 
-    def _survey_groups(self, loaded_groups: Mapping[str, runs.Runs]) -> None:
+    def _survey_groups(self, loaded_groups: Mapping[str, catalogue.GroupRuns]) -> None:
         """Survey all runs of some groups, starting with those that take longest."""
 
         def size(name: str) -> int:
@@ -178,7 +179,7 @@ class Evidence:
                 futures += by_run.values()
             wait(futures)
 
-    def _survey(self, loaded: runs.Runs, run: int) -> Survey:
+    def _survey(self, loaded: catalogue.GroupRuns, run: int) -> Survey:
         a, b = self.surveyed(loaded.group)
         need = self.needs.get(loaded.group, Need())
         try:

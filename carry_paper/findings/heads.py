@@ -24,7 +24,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from carry_core import carries, measure
-from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
@@ -32,6 +31,7 @@ from carry_core.sums import Layout, Numbers, equal_sums
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import N3, Fields
 from carry_paper.findings.survey import Survey, random_sums
+from carry_train.groups import GROUPS
 
 # ---- tables of accuracies
 

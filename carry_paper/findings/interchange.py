@@ -17,12 +17,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from carry_core import groups
 from carry_core.errors import BadInput
-from carry_core.fast.swaps import PatchedPasses, RowSwaps, components, swaps_between
 from carry_core.measure import correct_pairs
 from carry_core.model import ModelConfig, Transformer
 from carry_core.pairs import VARIABLES, Contrast, Pairs
+from carry_fast.swaps import PatchedPasses, RowSwaps, components, swaps_between
+from carry_train import groups
 
 # The columns of a map that say what a row is about, and those that were measured.
 CELL = ["component", "position", "reads", "variable", "direction"]

@@ -13,15 +13,17 @@ from typing import Annotated, Literal
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.fast.swaps import components
 from carry_core.files import damaged, data_dir
 from carry_core.model import Transformer
 from carry_core.pairs import VARIABLES
+from carry_fast.swaps import components
+from carry_paper import catalogue
 from carry_paper.checksums import save_table
 from carry_paper.findings.interchange import CELL, PairCounts, completed, pair_counts, sweep
 from carry_paper.schemas import one_of, read_table
+from carry_train import groups
 
 COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record
 STORED_COLUMNS = [*COLUMNS[2:], "right", "control", "sha256"]
@@ -71,7 +73,7 @@ def measure_group(
 
     Controls have a fifth of the pairs at every position. `report` is called with each finished run.
     """
-    maps = measure_models(runs.load(name, source).models(), groups.find(name), report, pairs)
+    maps = measure_models(catalogue.load(name, source).models(), groups.find(name), report, pairs)
     return maps.assign(source=source, group=name)
 
 
@@ -175,9 +177,9 @@ def other_runs(source: str, name: str, loaded: runs.Runs | None = None) -> list[
     """
     maps = _read(source, name)
     if loaded is None:
-        if not runs.find(name, source):
+        if not catalogue.find(name, source):
             return []
-        loaded = runs.load(name, source)
+        loaded = catalogue.load(name, source)
     present = {run: runs.digest(weights) for run, weights in loaded.weights.items()}
     stored = dict(zip(maps.run, maps.sha256, strict=True))
     common = [run for run in present if run in stored]

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from carry_core import carries, groups, measure
+from carry_core import carries, measure
 from carry_core.errors import BadInput
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
@@ -25,6 +25,7 @@ from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Survey, random_sums
+from carry_train import groups
 
 BALANCED = 4_450  # six-digit sums, fifty of each class
 RANDOM = 5_000  # six-digit sums, drawn from all

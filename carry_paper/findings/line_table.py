@@ -18,10 +18,11 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
 from torch import Tensor
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
+from carry_paper import catalogue
 from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line
 from carry_paper.findings.base import MAIN, Fields
@@ -36,6 +37,7 @@ from carry_paper.findings.carry_line import (
 )
 from carry_paper.findings.evidence import Evidence
 from carry_paper.schemas import one_of, read_table
+from carry_train import groups
 
 PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
 DONORS = 5  # other runs whose lines are tried in a run
@@ -212,7 +214,7 @@ def measure_group(
         BadInput: As `check_group`; or there are no such runs.
     """
     group = check_group(groups.find(name))
-    loaded = runs.load(name, source, recipe=selection.recipe, runs=selection.numbers)
+    loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
     recipe = loaded.record["recipe"] if source == "ours" else "paper"
     count = count or default_pairs(group)
     rows = []

@@ -29,7 +29,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from carry_core import sums
-from carry_core.model import TensorHook, Transformer
+from carry_core.hooks import TensorHook
+from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_paper.findings import carry_line, corners
 from carry_paper.findings.base import Fields

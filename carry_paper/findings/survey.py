@@ -13,13 +13,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import carries, groups, measure, sums
+from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast.last_layer import Indices, LastLayer
+from carry_core.hooks import HookAt
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
-from carry_core.model import HookAt, Transformer
+from carry_core.model import Transformer
 from carry_core.sums import Numbers
+from carry_paper.findings.last_layer import Indices, LastLayer
+from carry_train import groups
 
 DRAWN = 20_000  # sums per class in a sample of the paper's size
 DRAWS = 10  # the number of such samples on which the final MLP is dissected again

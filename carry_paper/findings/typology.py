@@ -17,12 +17,13 @@ from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast.swaps import swaps_between
+from carry_core.hooks import Hook
 from carry_core.interventions import Patch
 from carry_core.measure import correct_pairs
-from carry_core.model import Hook, Transformer
+from carry_core.model import Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_core.sums import Numbers
+from carry_fast.swaps import swaps_between
 from carry_paper.findings import heads, interchange_maps
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import DECODER, MAIN, Fields, per_run

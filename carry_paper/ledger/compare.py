@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from carry_core import carries, groups, measure, runs
+from carry_core import carries, measure
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
-from carry_core.runs import Runs
-from carry_paper import measurements
+from carry_paper import catalogue, measurements
+from carry_paper.catalogue import GroupRuns
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
@@ -29,6 +29,7 @@ from carry_paper.findings.survey import Need, Survey
 from carry_paper.ledger import claims, ledger, measuring, registry, seeds
 from carry_paper.ledger.claims import CLASSES, Claim
 from carry_paper.ledger.results import Row
+from carry_train import groups
 
 # What is asked of any model whose sums have no padding, by the row that measures it.
 _DECISION_HEAD = {
@@ -129,7 +130,7 @@ class Subject:
     """Runs that are compared, and what they are called: a group's name or a path."""
 
     name: str
-    loaded: Runs
+    loaded: GroupRuns
 
     @property
     def words(self) -> str:
@@ -144,19 +145,19 @@ def subject(name: str) -> Subject:
     """Return the runs of a group or of a path.
 
     Raises:
-        BadInput: As `runs.load`.
+        BadInput: As `catalogue.load`.
     """
-    return Subject(name, runs.load(name))
+    return Subject(name, catalogue.load(name))
 
 
 class Given(Evidence):
     """Some runs in place of whatever group a row of the ledger is about."""
 
-    def __init__(self, given: Runs, **options: Any) -> None:
+    def __init__(self, given: GroupRuns, **options: Any) -> None:
         super().__init__(given.source, **options)
         self.given = given
 
-    def group(self, group: str) -> Runs:
+    def group(self, group: str) -> GroupRuns:
         """Return the given runs."""
         return self.given
 
@@ -344,7 +345,7 @@ class Reference:
     ledger's rows.
     """
 
-    def __init__(self, compared: Runs) -> None:
+    def __init__(self, compared: GroupRuns) -> None:
         folder = reference_folder()
         self.rows = ledger.by_id("ours", folder)
         self.recipe = compared.record["recipe"]

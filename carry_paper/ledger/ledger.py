@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import sha256
-from carry_paper import measurements
+from carry_paper import catalogue, measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
 from carry_paper.ledger import claims, exchangeability, registry, verdicts, whys
@@ -30,6 +30,7 @@ from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
 from carry_paper.ledger.language_models import HOW
 from carry_paper.ledger.results import Row
 from carry_paper.measurements import REASON
+from carry_train import groups
 
 DECIMALS = 6  # of a derived number, whose last bits depend on the processor
 # Two rows are one measurement if their values are perfectly correlated over so many runs.
@@ -154,7 +155,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def leading_recipes(records: Iterable[Record]) -> dict[str, str]:
-    """Return the recipe that leads in each group, by the rule of `runs.find`.
+    """Return the recipe that leads in each group, by the rule of `catalogue.find`.
 
     That is `paper` if enough of its runs were measured; else the one of which most were. Runs that
     do not ship count only where none does.
@@ -171,10 +172,10 @@ def leading_recipes(records: Iterable[Record]) -> dict[str, str]:
         for (ships, name), run_numbers in by_recipe.items():
             if ships == shipping:
                 numbers[name] = run_numbers
-        if len(numbers.get("paper", ())) >= runs.ENOUGH:
+        if len(numbers.get("paper", ())) >= catalogue.ENOUGH:
             leading[group] = "paper"
             continue
-        epochs = {name: runs.epochs_of_recipe(groups.find(group), name) for name in numbers}
+        epochs = {name: catalogue.epochs_of_recipe(groups.find(group), name) for name in numbers}
         leading[group] = max(numbers, key=lambda name: (len(numbers[name]), epochs[name]))
     return leading
 
@@ -330,7 +331,7 @@ def training(record: Record) -> str:
     group = groups.find(record["group"])
     if record["recipe"] == "paper" and record["epochs"] == group.epochs:
         return ""
-    epochs = runs.progress(group, record["recipe"], int(record["epochs"]))
+    epochs = catalogue.progress(group, record["recipe"], int(record["epochs"]))
     return f"recipe “{record['recipe']}”, {epochs} epochs"
 
 
@@ -342,7 +343,7 @@ def fields_of(record: Record) -> dict[str, Any]:
         group = groups.find(record["group"])
         planned = group.epochs
         if record["source"] == "ours" and record["recipe"] is not None:
-            planned = runs.epochs_of_recipe(group, record["recipe"])
+            planned = catalogue.epochs_of_recipe(group, record["recipe"])
         fields |= {"layers": group.config.layers, "planned": planned, "primed": group.primed}
     return fields
 
@@ -635,11 +636,11 @@ def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = No
     Args:
         source: `ours` or `author`.
         group: The group's name.
-        paths: The files with the weights; those that `runs.load` loads if None.
+        paths: The files with the weights; those that `catalogue.load` loads if None.
     """
     if not measurements.is_stored(source):
         return False
-    files = list(paths or runs.find(group, source).values())
+    files = list(paths or catalogue.find(group, source).values())
     behind = measured(source)
     if not files:
         return False

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import sha256
 from carry_core.model import Transformer
@@ -29,6 +29,7 @@ from carry_paper.ledger.entries import (
 )
 from carry_paper.llm import recordings
 from carry_paper.measurements import COLUMNS, REASON, is_reason
+from carry_train import groups
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
 FROM_CURVES = "dynamics.", "lengths.length", "lengths.best_on_longer_sums"

@@ -10,7 +10,6 @@ from statistics import mean
 from typing import Any
 
 from carry_core import carries, measure, sums
-from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
@@ -19,6 +18,7 @@ from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import DRAWN, SAMPLE, Dissected, Need, Survey, random_sums
 from carry_paper.ledger.claims import CLASSES, KINDS
 from carry_paper.ledger.entries import VALUE, Entry, number
+from carry_train.groups import GROUPS
 
 # The last layer's heads have the same names in each of these groups: 1:0 and 1:1.
 LAST_HEADS = measure.last_heads(GROUPS[base.MAIN].config)

@@ -22,10 +22,11 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json
 
-from carry_core import groups, measure, runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import damaged, data_dir, reading
 from carry_core.sums import Numbers
+from carry_paper import catalogue
 from carry_paper.checksums import save_table
 from carry_paper.findings import elsewhere, interchange_maps, typology
 from carry_paper.findings.base import CONTEXT, Fields
@@ -37,6 +38,7 @@ from carry_paper.ledger.ledger import stored
 from carry_paper.ledger.measuring import Key, of_entry, unforeseen
 from carry_paper.ledger.seeds import carry_swaps
 from carry_paper.schemas import one_of, read_table
+from carry_train import groups
 
 DECIMALS = 5  # places of a stored value
 # Of each carry class. A share that is counted on them has a standard error of 0.01, and the same
@@ -104,7 +106,7 @@ def groups_with_both() -> list[str]:
 
 def runs_of(group: str) -> dict[str, dict[int, Path]]:
     """Return the files of a group's first six runs by each recipe."""
-    return {recipe: runs.find(group, recipe=recipe) for recipe in COMPARED}
+    return {recipe: catalogue.find(group, recipe=recipe) for recipe in COMPARED}
 
 
 def check_group(name: str) -> str:
@@ -244,7 +246,7 @@ def _shows(row: Mapping[Hashable, Any]) -> bool | None:
         return None
     group = groups.find(row["group"])
     fields = {name: math.nan if x is None else x for name, x in row["fields"].items()}
-    planned = runs.epochs_of_recipe(group, row["recipe"])
+    planned = catalogue.epochs_of_recipe(group, row["recipe"])
     context = {"layers": group.config.layers, "planned": planned, "primed": group.primed}
     try:
         answer = entry.rule({"value": row["value"], **fields, **context})

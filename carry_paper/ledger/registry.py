@@ -10,7 +10,6 @@ from typing import Any
 
 from carry_core import carries, sums
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT
 from carry_paper.findings import (
     adder,
@@ -57,6 +56,7 @@ from carry_paper.ledger.quantities import (
     THREE_DIGITS,
     dissection,
 )
+from carry_train.groups import GROUPS
 
 EACH_LAST_HEAD = Need(frozenset(LAST_HEADS))
 WITHOUT_SKIPS = Need(frozenset([NO_SKIP]))

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from carry_core import groups
 from carry_paper.ledger.claims import Why, check_numbers
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, VERDICTS
 from carry_paper.schemas import one_of
+from carry_train import groups
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -22,10 +22,11 @@ import pandas as pd
 import scipy
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from carry_core import groups, measure, runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
+from carry_paper import catalogue
 from carry_paper.checksums import save_table
 from carry_paper.findings import (
     dynamics,
@@ -41,6 +42,7 @@ from carry_paper.findings.survey import DRAWN, Need, random_sums
 from carry_paper.ledger import measuring, quantities, registry
 from carry_paper.ledger.entries import Entry
 from carry_paper.schemas import one_of, read_table
+from carry_train import groups
 
 FIRST_JUDGED = 6  # the number of the first run that is judged
 DECIMALS = 5  # places of a stored number
@@ -175,14 +177,14 @@ def finding_values(evidence: Evidence, numbers: Sequence[int]) -> pd.DataFrame:
     return pd.DataFrame(columns, index=list(numbers))
 
 
-def on_the_way(loaded: runs.Runs, run: int, count: int = typology.COUNT) -> pd.DataFrame:
+def on_the_way(loaded: catalogue.GroupRuns, run: int, count: int = typology.COUNT) -> pd.DataFrame:
     """Return the values of `PARTS` in a run at each of its snapshots and at the end.
 
     Returns:
         A row for each `epoch`; none if the run has no snapshots.
     """
     if loaded.source == "ours":  # other runs of the group may have no snapshots
-        loaded = runs.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
+        loaded = catalogue.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
     if not loaded.snapshots:
         return pd.DataFrame()
     models = {}

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from carry_core.groups import GROUPS, MAIN
 from carry_paper.findings.survey import Need
 from carry_paper.ledger import quantities
 from carry_paper.ledger.claims import CLASSES, KINDS
 from carry_paper.ledger.entries import NO_NEED, Entry, Function, number
+from carry_train.groups import GROUPS, MAIN
 
 
 class Cell(NamedTuple):

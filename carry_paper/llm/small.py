@@ -28,7 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from carry_core.files import replacing_all, write_json
 from carry_core.sums import digits
 from carry_paper.llm import prompts
-from carry_paper.training.trainer import commit
+from carry_train.trainer import commit
 
 TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "+", "=", *"0123456789")
 PAD, BOS, EOS = range(3)

@@ -33,7 +33,7 @@ from carry_paper.llm import prompts, staircases
 from carry_paper.llm.model import Heads, Source, ablated, cached_streams, format_heads, library
 from carry_paper.llm.prompts import DIGITS, WIDTH, Answers, Template
 from carry_paper.schemas import one_of, plain_errors
-from carry_paper.training.trainer import commit
+from carry_train.trainer import commit
 
 FILE = "survey.safetensors"
 FIELDS = ("wins", "mean", "std", "points", "share", "spelled")  # of a survey, as tensors

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from carry_core import carries, groups
+from carry_core import carries
 from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, ledger
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
@@ -23,6 +23,7 @@ from carry_paper.ledger.verdicts import CANNOT_TELL, TO_EXPLAIN
 from carry_paper.pages import row_words, strips
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.strips import Lane
+from carry_train import groups
 
 SOURCES = {"author": "author’s weights", "ours": "ours"}
 NAMES = {"author": "Author’s", "ours": "Ours"}

@@ -16,8 +16,9 @@ from urllib.parse import urlencode
 import pandas as pd
 from markupsafe import Markup, escape
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.errors import BadInput
+from carry_paper import catalogue
 from carry_paper.ledger import claims, export, ledger, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
@@ -30,6 +31,7 @@ from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.row_words import MEANINGS, MEANINGS_BEYOND, at_bars, in_short, number
 from carry_paper.pages.strips import Lane
+from carry_train import groups
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
@@ -118,7 +120,7 @@ class Outcomes:
                 "**The results are stale**: other weights lie here now; run"
                 " `carry measure --source ours`."
             )
-        trained = ", ".join(_training(name) for name in sorted(measured) if runs.find(name))
+        trained = ", ".join(_training(name) for name in sorted(measured) if catalogue.find(name))
         return f"Our weights: {trained or 'none here'}."
 
     def counts(self, source: str, *kinds: str) -> Counter[str]:
@@ -134,10 +136,10 @@ class Outcomes:
 
 def _training(group: str) -> str:
     """Return a description of how our runs of a group were trained."""
-    records = [runs.describe(path)["record"] for path in runs.find(group).values()]
+    records = [runs.describe(path)["record"] for path in catalogue.find(group).values()]
     recipe = records[0]["recipe"]
     n_runs = f"{len(records)} run{'s' if len(records) > 1 else ''}"
-    reached = runs.progress(groups.find(group), recipe, records[0]["epochs"])
+    reached = catalogue.progress(groups.find(group), recipe, records[0]["epochs"])
     return f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})"
 
 

@@ -20,16 +20,16 @@ from typing import Any, Unpack
 from matplotlib.figure import SubFigure
 from pandas import DataFrame
 
-from carry_core import groups
-from carry_core.curves import load_curves
 from carry_core.errors import BadInput, check_whole
-from carry_core.runs import FIRST, LAST, History, Runs, at_path, find, is_path, load
+from carry_core.runs import FIRST, LAST, History, at_path
 from carry_paper import author
+from carry_paper.catalogue import GroupRuns, find, is_path, load, load_curves
 from carry_paper.findings.interchange_maps import MapsOfRuns
 from carry_paper.ledger import ledger
 from carry_paper.pages import author_side, box, parameters, words
 from carry_paper.pages.show import glue, show
 from carry_paper.plots.sides import Layout, subfigures
+from carry_train import groups
 
 MAX_SEED = 2**63 - 1
 
@@ -72,7 +72,7 @@ class PageWithoutRuns:
         return None
 
     @property
-    def loaded_runs(self) -> Runs | None:
+    def loaded_runs(self) -> GroupRuns | None:
         """The page's own runs; None if it loads none."""
         return None
 
@@ -171,7 +171,7 @@ class Page(PageWithoutRuns):
     seed: Any = 0
     at_least: int = parameters.MIN_EXAMPLES
     path: Path | None = field(default=None, init=False)
-    runs: Runs = field(init=False, repr=False)
+    runs: GroupRuns = field(init=False, repr=False)
     maps: MapsOfRuns | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -188,7 +188,7 @@ class Page(PageWithoutRuns):
         else:
             self.runs = self.load(self.group) if self.run is None else self.load_with(self.run)
 
-    def _load_path(self) -> Runs:
+    def _load_path(self) -> GroupRuns:
         """Return the runs at the path that was given as the group, and take their group's name.
 
         Raises:
@@ -219,13 +219,13 @@ class Page(PageWithoutRuns):
         return name
 
     @property
-    def loaded_runs(self) -> Runs:
+    def loaded_runs(self) -> GroupRuns:
         """The page's own runs."""
         return self.runs
 
     def load(
         self, group: str, recipe: str | None = None, runs: Collection[int] | None = None
-    ) -> Runs:
+    ) -> GroupRuns:
         """Return the runs of a group from the page's source, as `runs.load` does.
 
         Of the page's group, these are the runs at its path, if it was given one.
@@ -260,7 +260,7 @@ class Page(PageWithoutRuns):
             self.maps = MapsOfRuns(self.runs)
         return self.maps.load(control=control)
 
-    def load_with(self, run: int) -> Runs:
+    def load_with(self, run: int) -> GroupRuns:
         """Return the page's runs if `run` is among them, else it and the first six of its recipe.
 
         Raises:
@@ -312,7 +312,7 @@ class Page(PageWithoutRuns):
         """Return False if the page is about the author's release, and this lacks the group."""
         return self.source != "author" or author.holds("weights", group)
 
-    def provenance(self, beside: Runs | None = None, history: History | None = None) -> str:
+    def provenance(self, beside: GroupRuns | None = None, history: History | None = None) -> str:
         """Return sentences on the page's weights.
 
         Args:

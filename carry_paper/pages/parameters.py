@@ -4,10 +4,10 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from carry_core import groups
 from carry_core.carries import paper_name, patterns
 from carry_core.errors import BadInput, check_whole
 from carry_core.model import ModelConfig
+from carry_train import groups
 
 MIN_EXAMPLES = 10
 # More sums than any carry class has; they still fit into memory.

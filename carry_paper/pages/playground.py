@@ -33,15 +33,17 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from carry_core import measure, runs, sums
-from carry_core.curves import load_curves
 from carry_core.errors import BadInput
 from carry_core.files import replacing
-from carry_core.groups import DIGITS, MAIN, find
+from carry_core.hooks import HookAt, Point
 from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
-from carry_core.model import HookAt, Point, Transformer
+from carry_core.model import Transformer
+from carry_paper import catalogue
+from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, carry_line, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.style import WIDTH, style, svg
+from carry_train.groups import DIGITS, MAIN, find
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 # The sliders over training: a group, a curve, and the number of epochs from one step to the next.
@@ -358,7 +360,7 @@ def export_runs(out: Path, selection: Mapping[str, Collection[int]]) -> list[dic
     """
     listed = []
     for group, numbers in selection.items():
-        loaded = runs.load(group)
+        loaded = catalogue.load(group)
         writers = who_writes(loaded) if group == MAIN else {}
         for run in (run for run in loaded.numbers if run in numbers):
             label = (
@@ -386,7 +388,7 @@ def training(group: str, measured: str, distance: int) -> dict[str, Any]:
     Losses in float16, at least 1e-6; accuracies and attention in hundredths; all after `distance`
     many epochs, or a multiple of it, so that the runs were tested after all of these.
     """
-    loaded, history = runs.load(group), load_curves(group)
+    loaded, history = catalogue.load(group), load_curves(group)
     tested, planned = history["epochs"], loaded.planned_epochs
     steps = count(distance, distance)
     step = next(x for x in steps if np.isin(np.arange(x, tested[-1] + 1, x), tested).all())
@@ -417,7 +419,7 @@ def still(path: Path) -> Path:
     It has a sum, the attention of each head, and the answer without the head.
     """
     a, b = FIRST_SUM
-    model = runs.load(MAIN).model(0)
+    model = catalogue.load(MAIN).model(0)
     config = model.config
     pair = (torch.tensor([a]), torch.tensor([b]))
     pattern = measure.attention(model, *pair).numpy()

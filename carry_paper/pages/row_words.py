@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from carry_core import groups
 from carry_paper.ledger import report
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.report import percents
@@ -27,6 +26,7 @@ from carry_paper.ledger.verdicts import (
     place_among,
 )
 from carry_paper.pages.minus import minus_signs
+from carry_train import groups
 
 SMALLEST_IN_DECIMALS = 1e-4  # a smaller number has an exponent
 ACCURACY_RANGE = 1.0  # that of a quantity in claims.yml, unless it names another
@@ -149,17 +149,17 @@ def place_among_ours(rows: Sequence[Row], source: str) -> str:
     Of a table it is how many cells' numbers lie within our runs.
     """
     by_id = claims()
-    shown = [row for row in rows if row.paper is not None and row.runs and by_id[row.id].single]
-    if source != "ours" or not shown or shown[0].verdict != NO_VERDICT:
+    unjudged = [row for row in rows if row.paper is not None and row.runs and by_id[row.id].single]
+    if source != "ours" or not unjudged or unjudged[0].verdict != NO_VERDICT:
         return ""
-    if len(shown) == 1:
-        return place_among(by_id[shown[0].id], np.array(shown[0].runs, dtype=float))
+    if len(unjudged) == 1:
+        return place_among(by_id[unjudged[0].id], np.array(unjudged[0].runs, dtype=float))
     n_outside = 0
-    for row in shown:
+    for row in unjudged:
         place = place_among(by_id[row.id], np.array(row.runs, dtype=float))
         n_outside += "below all" in place or "above all" in place
-    n_within = len(shown) - n_outside
-    return f"The printed value lies within our runs in {n_within} of {len(shown)} cells."
+    n_within = len(unjudged) - n_outside
+    return f"The printed value lies within our runs in {n_within} of {len(unjudged)} cells."
 
 
 def what_settles(rows: Sequence[Row]) -> str:

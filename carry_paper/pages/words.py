@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from carry_core import carries, groups, runs
+from carry_core import carries, runs
 from carry_core.sums import Layout
+from carry_paper import catalogue
 from carry_paper.findings import adder, dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import (
@@ -26,6 +27,7 @@ from carry_paper.findings.pentagon import VISIBLE_SCORE
 from carry_paper.llm.recordings import MODELS
 from carry_paper.pages.minus import minus_signs
 from carry_paper.plots.sides import AUTHORS, Arrays
+from carry_train import groups
 
 MISSING = "–"  # stands for a number that a page does not have
 VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figure 8
@@ -38,7 +40,7 @@ Epochs: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 # ---- weights and learning curves
 
 
-def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
+def provenance(loaded: catalogue.GroupRuns, beside: catalogue.GroupRuns | None = None) -> str:
     """Return sentences on a page's weights, and on those with which it compares them.
 
     They say how the runs were trained, and whether that stands in for the paper's protocol.
@@ -70,7 +72,7 @@ def provenance(loaded: runs.Runs, beside: runs.Runs | None = None) -> str:
     return text
 
 
-def _trainings(*groups_of_runs: runs.Runs) -> set[tuple[str, float]]:
+def _trainings(*groups_of_runs: catalogue.GroupRuns) -> set[tuple[str, float]]:
     """Return the ways in which our runs were trained: recipe and share of the planned epochs."""
     trainings = set()
     for loaded in groups_of_runs:

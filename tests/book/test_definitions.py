@@ -8,9 +8,10 @@ import redirects
 import torch
 from definitions import anchor, definitions
 
-from carry_core import carries, encode, groups
+from carry_core import carries, encode
 from carry_paper.findings import adder
 from carry_paper.pages.playground import FIRST_SUM
+from carry_train import groups
 
 ROOT = Path(__file__).parents[2]
 WORDS = (ROOT / "book" / "words.md").read_text(encoding="utf-8")

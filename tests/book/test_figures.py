@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from carry_core import Ablation, groups
+from carry_core import Ablation
 from carry_core.files import ROOT
 from carry_paper.pages.playground import address
 from carry_paper.plots.attention import attention_grid
@@ -16,6 +16,7 @@ from carry_paper.plots.last_layer import PARTS, draw_parts
 from carry_paper.plots.outcomes import carry_bars
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import svg
+from carry_train import groups
 from tests.helpers.chromium import wait
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout

@@ -13,12 +13,14 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from carry_core import curves, groups, runs, sums
+from carry_core import runs, sums
 from carry_core.errors import BadInput
 from carry_core.interventions import Sums
 from carry_core.sums import Layout
+from carry_paper import catalogue
 from carry_paper.ledger import compare
 from carry_paper.pages.page import Page
+from carry_train import groups
 from tests.helpers.tolerances import assert_close
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
@@ -88,7 +90,7 @@ def answered(written) -> dict[str, tuple[list[str], torch.Tensor]]:
 @pytest.mark.parametrize("name", GROUPS)
 def test_the_loader_in_it_answers_as_our_model(answered, name):
     answers, computed = answered[name]
-    model = runs.load(name).model(0)
+    model = catalogue.load(name).model(0)
     layout = model.config.layout
     _, tokens = drawn_tokens(layout)
     expected = model(tokens)
@@ -112,7 +114,7 @@ def test_the_loader_is_short_and_knows_only_two_packages():
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_folder_has_the_weights_at_the_end_of_each_run_and_its_record(written, name):
-    ours = runs.load(name)
+    ours = catalogue.load(name)
     assert len(ours.numbers) == len([*written[name].glob("run*")])
     for number, record in zip(ours.numbers, ours.record["runs"], strict=True):
         folder = written[name] / f"run{number}"
@@ -124,15 +126,15 @@ def test_a_folder_has_the_weights_at_the_end_of_each_run_and_its_record(written,
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_folder_is_loaded_as_the_group_is(written, name):
-    ours, theirs = runs.load(name), runs.load(written[name])
+    ours, theirs = catalogue.load(name), catalogue.load(written[name])
     assert (theirs.group, theirs.source, theirs.numbers) == (name, "ours", ours.numbers)
     assert theirs.training == ours.training
     assert theirs.snapshots == ()
     for number in ours.numbers:
         assert runs.digest(theirs.weights[number]) == runs.digest(ours.weights[number])
-    assert runs.load(written[name] / "run0").numbers == (0,)
+    assert catalogue.load(written[name] / "run0").numbers == (0,)
     with pytest.raises(BadInput, match=r"No learning curves in .*, as `carry train` writes them"):
-        curves.load_curves(written[name])
+        catalogue.load_curves(written[name])
 
 
 def test_a_page_and_a_comparison_take_a_folder(written):
@@ -145,7 +147,7 @@ def test_a_page_and_a_comparison_take_a_folder(written):
 
 def test_the_folder_of_all_groups_says_which_has_runs(written):
     with pytest.raises(BadInput, match="has no runs.*; name one of those further down") as refused:
-        runs.load(written[groups.MAIN].parent)
+        catalogue.load(written[groups.MAIN].parent)
     assert all(name in str(refused.value) for name in GROUPS)
 
 
@@ -163,7 +165,7 @@ def test_the_card_has_what_a_hub_reads_and_each_run_s_accuracy(written, name):
     text = (written[name] / "README.md").read_text(encoding="utf-8")
     _, front, body = text.split("---\n", 2)
     assert yaml.safe_load(front)["license"] == "mit"
-    history = curves.load_curves(name)
+    history = catalogue.load_curves(name)
     rows = dict(re.findall(r"^\| `run(\d+)` \| ([\d.]+)", body, re.MULTILINE))
     assert rows.keys() == set(map(str, history["runs"]))
     for run, whole in zip(history["runs"], history["test_whole"], strict=True):
@@ -190,11 +192,11 @@ def test_a_half_downloaded_folder_is_one_line(written, tmp_path, damage):
     with pytest.raises(ValueError, match=r"incomplete \(.+\): get it again; `sha256sum -c` checks"):
         loader["load"](run)
     if damage == "no config":  # which only the loader reads
-        assert runs.load(tmp_path).numbers == (0,)
+        assert catalogue.load(tmp_path).numbers == (0,)
     else:
         expected = r"model.safetensors (is damaged|does not exist).*get it again"
         with pytest.raises(BadInput, match=expected):
-            runs.load(tmp_path)
+            catalogue.load(tmp_path)
 
 
 def test_weights_without_a_record_are_one_line(written, tmp_path):
@@ -202,7 +204,7 @@ def test_weights_without_a_record_are_one_line(written, tmp_path):
     path = written[groups.MAIN] / "run0" / "model.safetensors"
     save_file(load_file(path), tmp_path / path.name, {"format": "pt"})
     with pytest.raises(BadInput, match="has no record of its training.*`make hub`"):
-        runs.load(tmp_path)
+        catalogue.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper.training import loop
-from carry_paper.training.checkpoints import Checkpoints
+from carry_train import groups, loop
+from carry_train.checkpoints import Checkpoints
 
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
 

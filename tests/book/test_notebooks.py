@@ -15,11 +15,11 @@ import IPython.display
 import nbformat
 import pytest
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_paper.ledger import claims
 from carry_paper.pages.page import Page
 from carry_paper.pages.parameters import check_addends
+from carry_train import groups
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -3,7 +3,6 @@
 import re
 import subprocess
 
-import moved_rows
 import pytest
 
 from carry_core.files import ROOT
@@ -72,16 +71,6 @@ def test_each_row_names_the_section_of_its_rule_and_gives_its_date():
         if claim.made and dates.get(f"rule-{claim.made}") != str(claim.since):
             wrong.append((claim.id, claim.made, str(claim.since)))
     assert wrong == []
-
-
-@pytest.mark.needs("the whole history")
-def test_the_verdicts_that_moved_are_those_of_the_committed_results():
-    listed = moved_rows.listed()
-    assert moved_rows.BLOCK.search(PAGE)[0] == listed, "run `python workflow/moved_rows.py`"
-    rows = moved_rows.results_at(moved_rows.SINCE, "ours")
-    listed_rows = [name for name in rows if name in listed and not moved_rows.is_cell(name)]
-    assert len(listed_rows) > 40
-    assert listed.count("(#rule-cannot-tell)") == 1
 
 
 @pytest.mark.needs("the whole history")

@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 import carry_core
 from carry_core import runs
 from carry_core.files import ROOT
-from carry_core.groups import GROUPS, MAIN, RECIPES
 from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
-from carry_paper.training import bench, loop, stacked
+from carry_paper import bench
+from carry_train import loop, stacked
+from carry_train.groups import GROUPS, MAIN, RECIPES
 from tests.book.test_notebooks import parameters
 from tests.helpers import needs
 from tests.helpers.printed import assert_same_words

@@ -13,9 +13,9 @@ import versions
 import yaml
 from packaging.requirements import Requirement
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_train import groups
 
 CHANGELOG = """# Changelog
 
@@ -38,7 +38,7 @@ def text(name: str) -> str:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z-]+):.*##", text("Makefile"), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):.*(?:##|#:)", text("Makefile"), re.MULTILINE))
 
 
 def torch_pin() -> str:

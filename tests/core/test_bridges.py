@@ -13,7 +13,7 @@ from carry_core import bridges
 from carry_core.errors import BadInput
 from carry_core.interventions import Ablation, Patch
 from carry_core.model import ModelConfig
-from carry_core.runs import load
+from carry_paper.catalogue import load
 from tests.conftest import SHAPES, random_model, tokens_of
 from tests.helpers.lens_patching import assert_helpers_agree
 from tests.helpers.tolerances import assert_close

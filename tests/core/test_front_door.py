@@ -1,11 +1,13 @@
 """The front door is typed: a type checker sees through it."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+import carry_core
 from carry_core.files import ROOT
 
 CORRECT = 'load("n2_s0.3_w0.2", recipe="quick").model(0)'
@@ -17,6 +19,7 @@ WRONG = {
 
 
 @pytest.mark.slow
+@pytest.mark.types
 def test_a_type_checker_sees_wrong_calls_and_no_others(tmp_path):
     """It shares the cache of `make types`, and takes as long as this where there is none yet.
 
@@ -38,3 +41,28 @@ def test_a_type_checker_sees_wrong_calls_and_no_others(tmp_path):
     for number, (call, complaint) in enumerate(WRONG.items(), start=3):
         (error,) = [line for line in errors if f"example.py:{number}: " in line]
         assert complaint in error, call
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        (
+            "import carry_core.fast.prefixes",
+            "carry_core.fast is now carry_fast: ",
+        ),
+        ("from carry_core import groups", "carry_core.groups is now carry_train.groups: "),
+        ("from carry_core.groups import GROUPS", "carry_core.groups is now carry_train.groups: "),
+        ("from carry_core.curves import load_curves", "`load_curves` is in carry_paper.catalogue"),
+        ("from carry_paper.training import loop", "carry_paper.training is now carry_train, "),
+        ("from carry_core import nonsense", "cannot import name 'nonsense'"),
+    ],
+)
+def test_a_module_that_was_moved_says_where_it_is(line, place):
+    with pytest.raises(ImportError, match=place):
+        exec(line)
+
+
+def test_the_front_door_says_what_each_file_is_for():
+    listed = re.findall(r"^    (\w+(?:, \w+)*)  ", carry_core.__doc__, re.MULTILINE)
+    names = {name for line in listed for name in line.split(", ")}
+    assert names == {path.stem for path in (ROOT / "carry_core").glob("*.py")} - {"__init__"}

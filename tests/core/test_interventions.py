@@ -7,11 +7,12 @@ import torch
 
 from carry_core import sums
 from carry_core.errors import BadInput
-from carry_core.fast.blocks import PlainBlock
-from carry_core.fast.first_layer import FirstLayer
-from carry_core.fast.prefixes import SharedPrefix
+from carry_core.hooks import cache_hook
 from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
-from carry_core.model import ModelConfig, Transformer, cache_hook
+from carry_core.model import ModelConfig, Transformer
+from carry_fast.blocks import PlainBlock
+from carry_fast.first_layer import FirstLayer
+from carry_fast.prefixes import SharedPrefix
 from carry_paper.findings import heads
 from tests.conftest import drawn, random_model, tokens_of
 from tests.helpers.tolerances import assert_close
@@ -125,10 +126,10 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
     interventions += [i for kind in (Ablation, MeanAblation) for i in everything(config, kind)]
     interventions += [replace(patch, source=(7, 5)) for patch in everything(config, Patch)]
     name = f"blocks.{config.layers - 1}.resid_mid"
-    shared = SharedPrefix(model, interventions, read, cache_hook(cache, name), source)
-    for intervention, logits in zip(interventions, shared(tokens), strict=True):
-        # patches have their own
-        reference = source if isinstance(intervention, MeanAblation) else None
+    # patches have their own
+    sources = [source if isinstance(i, MeanAblation) else None for i in interventions]
+    shared = SharedPrefix(model, interventions, read, cache_hook(cache, name), sources)
+    for intervention, reference, logits in zip(interventions, sources, shared(tokens), strict=True):
         alone = model(tokens, intervention.hook(model, reference, read), read)
         assert_close(logits, alone, msg=str(intervention))
     watched = cache[name]

@@ -69,9 +69,9 @@ def test_accuracy_as_a_frame(noisy):
         "no MLP": Ablation(mlps={1}),
         "mean": MeanAblation(heads={(1, 0)}),
     }
-    frame = measure.accuracy(noisy, (a, b), ablations)
+    frame = measure.accuracy(noisy, a, b, ablations)
     measured = measure.class_accuracies(noisy, a, b, list(ablations.values()))
-    assert (len(frame), len(measure.accuracy(noisy, (a, b), Ablation(mlps={1})))) == (
+    assert (len(frame), len(measure.accuracy(noisy, a, b, Ablation(mlps={1})))) == (
         3 * 2 * 2,
         2 * 2,
     )
@@ -285,15 +285,15 @@ def test_interventions_that_read_alike_keep_their_rows():
         Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1)
     )
     assert str(first) == str(second)
-    frame = measure.accuracy(model, drawn(model.config), [first, second])
-    assert len(frame) == 2 * len(measure.accuracy(model, drawn(model.config), first))
+    frame = measure.accuracy(model, *drawn(model.config), [first, second])
+    assert len(frame) == 2 * len(measure.accuracy(model, *drawn(model.config), first))
 
 
 def test_a_frame_keeps_the_order_in_which_interventions_are_given():
     model = random_model(ModelConfig(width=2, d_model=16))
     order = ["intact", "a part later in the alphabet", "a head"]
     ablations = dict(zip(order, [INTACT, *measure.last_heads(model)], strict=True))
-    frame = measure.accuracy(model, sums.all_sums(2), ablations)
+    frame = measure.accuracy(model, *sums.all_sums(2), ablations)
     assert list(frame.sort_values("ablation").ablation.unique()) == order
     assert list(frame.pivot_table("accuracy", "position", "ablation", observed=True)) == order
 
@@ -379,3 +379,13 @@ def test_each_corrupted_sum_has_a_clean_one(noisy):
     for clean, corrupted in ((nine, single), (single, nine)):
         with pytest.raises(BadInput, match=r"\d clean and \d corrupted sums: expected as many"):
             measure.activation_patch(noisy, clean, corrupted, "q", torch.mean)
+
+
+@pytest.mark.parametrize("name", ["", "sums"])
+def test_a_pair_of_numbers_is_still_taken_with_a_line(noisy, name):
+    a, b = drawn(noisy.config)
+    line = r"accuracy\(model, \(a, b\), …\) is accuracy\(model, a, b, …\) since version 0.1.0."
+    pair = (a, b)
+    with pytest.warns(FutureWarning, match=line):
+        frame = measure.accuracy(noisy, sums=pair) if name else measure.accuracy(noisy, pair)
+    pd.testing.assert_frame_equal(frame, measure.accuracy(noisy, a, b))

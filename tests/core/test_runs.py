@@ -1,435 +1,98 @@
-import json
-import re
-from dataclasses import replace
-from pathlib import Path
+"""Runs of the core's own: by the list in the data folder, by a recipe, by a path."""
 
-import numpy as np
+import json
+
 import pytest
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 
-from carry_core import groups, runs
-from carry_core.curves import load_curves
+from carry_core import load, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, data_dir, replacing
-from carry_core.runs import run_path
-from carry_paper import checksums
-from carry_paper.findings import lengths
-from carry_paper.pages.page import Page
-from carry_paper.pages.parameters import check_decoders
-from carry_paper.pages.words import provenance
-from tests.conftest import random_model
-from tests.helpers.trainings import save_random
+from carry_core.model import ModelConfig, Transformer
 
-pytestmark = pytest.mark.machine
-
-NAME = "n1_s0.3_w0.2"
+NAME = "mine"  # no name of the paper's, so that nothing but the files says what it is
+CONFIG = ModelConfig(layers=1, width=2, d_model=16, heads=2, d_ff=8)
 
 
-def publish(recipe: str, epochs: int, numbers: list[int]) -> None:
-    """Random runs of a one-layer group, with a snapshot."""
-    group = replace(groups.find(NAME), snapshots=(7,))
-    save_random(group, numbers, recipe, epochs, test_loss=np.ones(epochs))
+class Mine:
+    """A group, as far as `save_run` is concerned."""
+
+    name = NAME
+    config = CONFIG
 
 
 @pytest.fixture
-def two(data) -> Path:
-    publish("quick", 9, [0, 3])
-    return data / "runs" / NAME / "quick" / "run0.safetensors"
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
+    return tmp_path / "runs"
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_weights_of_any_floating_type_are_loaded_in_float32(two, dtype):
-    with safe_open(two, "pt") as file:
-        metadata = file.metadata()
-    stored = {name: p.to(dtype) for name, p in load_file(two).items()}
-    save_file(stored, two, metadata)
-    for name, p in runs.load(NAME).model(0).state_dict().items():
-        assert p.dtype == torch.float32
-        assert torch.equal(p, stored[name].float())
+def save(root, recipe="paper", run=0, epochs=10):
+    torch.manual_seed(run)
+    weights = Transformer(CONFIG).state_dict()
+    record = {"recipe": recipe, "run": run, "epochs": epochs}
+    runs.save_run(runs.run_path(root, NAME, recipe, run), Mine(), weights, record)
+    return weights
 
 
-def test_what_is_saved_is_loaded(two):
-    loaded = runs.load(NAME)
-    assert (loaded.group, loaded.source, loaded.numbers) == (NAME, "ours", (0, 3))
-    assert loaded.config == groups.find(NAME).config
-    fresh = random_model(loaded.config, 3).state_dict()
-    for name, p in loaded.model(np.int64(3)).state_dict().items():
-        assert torch.equal(p, fresh[name])
-        assert torch.equal(loaded.model(3, epoch=7).state_dict()[name], 0.9 * fresh[name])
-        assert torch.equal(loaded.model(3, epoch=9).state_dict()[name], fresh[name])
-    assert [run for run, _ in loaded.models()] == [0, 3]
-    assert provenance(loaded).endswith(
-        "They stand in for full runs (1000 epochs) by the recipe “paper”."
-    )
-    assert load_curves(NAME)["test_loss"].shape == (2, 9)
-    assert load_curves(NAME, run=3)["runs"].tolist() == [0, 3]
-    for wrong, message in (
-        ({"run": 77}, r"No learning curves of run 77 of .* from ours: expected one of \[0, 3\]"),
-        ({"runs": [0, 77]}, "No learning curves of .* runs 77 from ours"),
-        ({"source": "author", "recipe": "paper"}, "recipe='paper' with the author's runs"),
+def test_the_only_recipe_needs_no_list_and_no_known_name(root):
+    weights = save(root, "by hand", 3)
+    loaded = load(NAME)
+    assert (loaded.numbers, loaded.config) == ((3,), CONFIG)
+    for name, p in loaded.model(3).state_dict().items():
+        assert torch.equal(p, weights[name])
+
+
+def test_the_list_says_which_of_two_recipes_leads(root):
+    save(root, "paper")
+    save(root, "quick")
+    with pytest.raises(
+        BadInput, match="has runs by paper, quick, and leading.json names none of them"
     ):
-        with pytest.raises(BadInput, match=message):
-            load_curves(NAME, **wrong)
+        load(NAME)
+    assert load(NAME, recipe="paper").record["recipe"] == "paper"
+    (root / "leading.json").write_text(json.dumps({NAME: "quick"}))
+    assert load(NAME).record["recipe"] == "quick"
+    (root / "leading.json").write_text("[")
+    with pytest.raises(BadInput, match="leading.json is damaged"):
+        load(NAME)
 
 
-def test_snapshots_are_read_when_they_are_asked_for(two):
-    """From the file that was checked, and no other; the weights at the end are there at once."""
-    loaded = runs.load(NAME)
-    tensors, description = load_file(two), runs.describe(two)
-    tensors["epoch_7/norm.bias"][0] = torch.nan
-    save_file(tensors, two, {"carry": json.dumps(description)})
-    with pytest.raises(BadInput, match=r"run0.safetensors has changed .*: load it again"):
-        loaded.model(0, epoch=7)
-    assert loaded.model(0).norm.bias.isfinite().all()
-    assert loaded.model(3, epoch=7).norm.bias.isfinite().all()
-    loaded = runs.load(NAME)
-    assert loaded.snapshots == (7,)
-    with pytest.raises(BadInput, match="damaged .it has weights that are not finite"):
-        loaded.model(0, epoch=7)
-    two.unlink()
-    with pytest.raises(BadInput, match="run0.safetensors does not exist"):
-        loaded.model(0, epoch=7)
+def test_numbers_that_the_leading_recipe_lacks_are_another_s(root):
+    save(root, "paper")
+    for run in (0, 6, 7):
+        save(root, "quick", run)
+    (root / "leading.json").write_text(json.dumps({NAME: "paper"}))
+    assert load(NAME, runs=[6, 7]).record["recipe"] == "quick"
+    assert load(NAME).record["recipe"] == "paper"
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 6 in "):
+        load(NAME, runs=[0, 6])
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 6 in "):
+        load(NAME, recipe="paper", runs=[6])
 
 
-def test_which_runs_lead(data):
-    """Most of the runs 0 to 5 lead, then most epochs, then `paper`; recipes are never mixed.
-
-    Three finished runs by `paper` lead, whatever else there is.
-    """
-    publish("quick", 60, [0, 1, 2, 6, 7])
-    publish("paper", 1000, [0])
-
-    def leading(**options):
-        loaded = runs.load(NAME, **options)
-        return loaded.record["recipe"], loaded.record["epochs"], loaded.numbers
-
-    assert leading() == ("quick", 60, (0, 1, 2))
-    assert leading(recipe="paper") == ("paper", 1000, (0,))
-    assert leading(runs=[7, 0, 6]) == ("quick", 60, (0, 6, 7))
-    assert load_curves(NAME, runs=[6])["runs"].tolist() == [6]
-    publish("paper", 300, [1, 2, 3])
-    assert leading() == ("paper", 300, (1, 2, 3))
-    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 5,9 from ours"):
-        runs.load(NAME, runs=[0, 5, 9])
-    publish("quick", 60, range(6))
-    assert leading() == ("quick", 60, (0, 1, 2, 3, 4, 5))
-    publish("paper", 1000, [4])
-    assert leading() == ("quick", 60, (0, 1, 2, 3, 4, 5))
-    publish("paper", 1000, [5])
-    assert leading() == ("paper", 1000, (0, 4, 5))
+def test_runs_that_are_loaded_together_are_the_most_that_were_trained_alike(root):
+    for run, epochs in enumerate((10, 20, 20, 30)):
+        save(root, run=run, epochs=epochs)
+    assert load(NAME).numbers == (1, 2)
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 0 in "):
+        load(NAME, runs=[0, 1])
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 7 in "):
+        load(NAME, runs=[1, 7])
 
 
-def test_curves_of_unequal_runs_are_filled_up(data):
-    short = {"train_loss": np.ones(2), "test_accuracy": np.ones((2, 3))}
-    for run, curves in ((0, {"train_loss": np.ones(3)}), (2, short)):
-        save_random(groups.find(NAME), (run,), source="author", **curves)
-    history = load_curves(NAME, "author")
-    np.testing.assert_array_equal(history["train_loss"], [[1, 1, 1], [1, 1, np.nan]])
-    assert np.isnan(history["test_accuracy"][0]).all()
-    assert history["test_accuracy"].shape == (2, 3, 3)
-    assert history["epochs"].tolist() == [1, 2, 3]
+def test_a_name_that_is_not_there_is_one_line(root):
+    with pytest.raises(BadInput, match="No group 'other' in .*: expected a name such as"):
+        load("other")
+    with pytest.raises(BadInput, match="recipe='paper' with the author's runs, which have none"):
+        load(NAME, "author", recipe="paper")
 
 
-@pytest.mark.parametrize(
-    ("call", "complaint"),
-    [
-        (lambda: runs.load("n9"), "Unknown group 'n9': expected a name such as n"),
-        (lambda: runs.load(NAME, "authr"), "Unknown source 'authr': expected 'ours' or 'author'"),
-        (
-            lambda: runs.load(NAME, recipe="slow"),
-            "recipe='slow': expected one of paper, quick",
-        ),
-        (
-            lambda: runs.load(NAME, "author"),
-            "`carry import-author DIR` imports what his release has",
-        ),
-        (lambda: runs.load("n2_s0.3_w0.2"), "make them with `carry train n2_s0.3_w0.2`"),
-        (lambda: load_curves("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
-        (
-            lambda: runs.load(NAME).model(1),
-            "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3",
-        ),
-        (
-            lambda: runs.load(NAME).model(0, epoch=500),
-            "at epoch 500: expected one of None (the last), 7",
-        ),
-        (
-            lambda: Page("fig", source="ours", group=NAME, n_examples=1.5),
-            "n_examples=1.5: expected a whole number",
-        ),
-        (
-            lambda: Page("fig", source="ours", group=NAME, n_examples=9, at_least=50),
-            "expected a whole number of sums from 50",
-        ),
-        (lambda: Page("fig", source="ours", group=NAME, run=9), "No run 9"),
-        (
-            lambda: Page("fig", source="ours", group=NAME, seed=2**63),
-            "expected a whole number from 0 to",
-        ),
-        (
-            lambda: lengths.long_positions(NAME),
-            f"{NAME} has no longer sums: expected a padded group",
-        ),
-        (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
-        (
-            lambda: check_decoders(NAME),
-            f"{NAME} has no decoders: expected",
-        ),
-    ],
-)
-def test_bad_parameters_are_named_in_one_line(two, call, complaint):
-    with pytest.raises(BadInput, match=re.escape(complaint)):
-        call()
-
-
-def test_an_installed_package_says_where_weights_come_from(monkeypatch, tmp_path):
-    monkeypatch.setenv("CARRY_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(BadInput, match="weights come with the repository; name its data"):
-        runs.load(groups.MAIN)
-
-
-def test_a_run_of_another_version_is_one_line(two):
-    with safe_open(two, "pt") as file:
-        description = json.loads(file.metadata()["carry"])
-    save_file(load_file(two), two, {"carry": json.dumps({"format": "1", "run": description})})
-    with pytest.raises(BadInput, match="has format '1', expected '2'"):
-        runs.load(NAME)
-
-
-# Files
-
-
-def no_space(temporary: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        full.write("x" * 10_000)
-
-
-def no_space_under_safetensors(temporary: Path) -> None:
-    raise SafetensorError(
-        "Error while serializing: I/O error: No space left on device (os error 28)"
-    )
-
-
-@pytest.mark.parametrize("write", [no_space, no_space_under_safetensors])
-def test_a_full_disk_is_one_line(tmp_path, write):
-    path = tmp_path / "x"
-    path.write_text("old")
-    complaint = (
-        f"Cannot write {path}: No space left on device. Free some space; nothing was changed there."
-    )
-    with pytest.raises(BadInput, match=re.escape(complaint)), replacing(path) as temporary:
-        write(temporary)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_checksums_find_what_is_damaged_or_missing(two, carry, refused):
-    for name in ("checkpoints/run0", "author/run0", "results/.hidden"):
-        path = data_dir() / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("not shipped")
-    checksums.write_checksums()
-    assert len(checksums.read_checksums()) == 4
-    assert carry("verify")[0] == 0
-    content = bytearray(two.read_bytes())
-    content[len(content) // 2] ^= 1
-    two.write_bytes(content)
-    two.with_suffix(".npz").unlink()
-    code, _, err = carry("verify")
-    assert code == 2
-    assert [line.split(":")[0] for line in err.splitlines()] == [
-        f"runs/{NAME}/quick/run0.npz is missing",
-        f"runs/{NAME}/quick/run0.safetensors is damaged",
-    ]
-    assert "run0.npz is missing" in refused(
-        "verify", "--accept", f"runs/{NAME}/quick/run0.safetensors"
-    )
-    refused("verify", "--accept", "../outside.md")
-
-
-# What is shipped
-
-
-def test_shipped_data_are_as_their_checksums(carry, monkeypatch):
-    monkeypatch.delenv("CARRY_DATA")
-    assert carry("verify")[0] == 0
-
-
-def test_shipped_runs_say_how_they_were_trained(monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
-    shipped = sorted((ROOT / "data" / "runs").rglob("*.safetensors"))
-    assert len(shipped) >= len(groups.GROUPS)
-    for path in shipped:
-        description = runs.describe(path, path.parent.parent.name)
-        record = description["record"]
-        assert (
-            run_path(ROOT / "data" / "runs", description["group"], record["recipe"], record["run"])
-            == path
-        )
-        assert {"device", "precision", "torch", "numpy", "commit", "seconds"} <= record.keys()
-        with safe_open(path, "pt") as file:
-            names = list(file.keys())
-            assert {file.get_slice(name).get_dtype() for name in names} == {"F16"}
-        with np.load(path.with_suffix(".npz")) as curves:
-            assert curves["train_whole"].shape == (record["epochs"],)
-            tested = curves["epochs"] if "epochs" in curves else np.arange(1, record["epochs"] + 1)
-            assert curves["test_whole"].shape == tested.shape
-            assert tested[-1] == record["epochs"]
-
-
-# ---------------------------------------------------------------- your own runs, by path
-
-UNLISTED = "n1_s0.4_w0.5_dff64_h4"
-
-
-@pytest.fixture
-def runs_folder(data, tmp_path) -> Path:
-    """A folder of two runs of a group that nobody listed."""
-    save_random(groups.find(UNLISTED), (3, 8), "quick", 9)
-    return (data / "runs" / UNLISTED / "quick").rename(tmp_path / "own")
-
-
-def test_a_run_is_loaded_by_its_path(runs_folder, monkeypatch):
-    """A file, a folder, and some runs of it; as text and as a path; with or without a slash."""
-    single = runs.load(str(runs_folder / "run3.safetensors"))
-    assert (single.group, single.source, single.numbers) == (UNLISTED, "ours", (3,))
-    assert single.config == groups.find(UNLISTED).config
-    assert single.record["runs"][0]["recipe"] == "quick"
-    fresh = random_model(single.config, 3).state_dict()
-    assert torch.equal(
-        single.model(3).state_dict()["blocks.0.q.weight"], fresh["blocks.0.q.weight"]
-    )
-    assert runs.load(runs_folder).numbers == (3, 8)
-    assert runs.load(runs_folder, runs=[8]).numbers == (8,)
-    monkeypatch.chdir(runs_folder.parent)
-    assert runs.load("own").numbers == (3, 8)
-    (runs_folder / "run3.safetensors").rename("mine.safetensors")
-    assert runs.load("mine.safetensors").numbers == (3,)
-
-
-def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(runs_folder, monkeypatch):
-    (runs_folder.parent / NAME).mkdir()
-    monkeypatch.chdir(runs_folder.parent)
-    with pytest.raises(BadInput, match=f"No weights of {NAME} from ours"):
-        runs.load(NAME)
-
-
-def test_a_folder_one_level_too_high_is_enough_or_says_which(runs_folder, tmp_path):
-    """Of a group's folder, its only recipe is read; those further up list the groups."""
-    group_folder = tmp_path / "mine" / "runs" / UNLISTED
-    group_folder.mkdir(parents=True)
-    runs_folder.rename(group_folder / "quick")
-    checkpoint = tmp_path / "mine" / "checkpoints" / f"{UNLISTED}.quick" / "run3.safetensors"
-    checkpoint.parent.mkdir(parents=True)
-    save_file({"parameters/norm.bias": torch.zeros(3)}, checkpoint, {"format": "9"})
-    assert runs.load(group_folder).numbers == (3, 8)
-    assert runs.load(group_folder, runs=[8]).numbers == (8,)
-    data_folder = tmp_path / "mine"
-    for listed in (UNLISTED, f"runs/{UNLISTED}"):
-        folder = data_folder / f"runs/{UNLISTED}".removesuffix(listed)
-        with pytest.raises(BadInput, match=f"has no runs: .*; name one .* down: {listed}\\.$"):
-            runs.load(folder)
-
-    save_random(groups.find(UNLISTED), (3,), "paper", 9)
-    (data_dir() / "runs" / UNLISTED / "paper").rename(group_folder / "paper")
-    expected = "not trained alike .paper/run3.safetensors of .*; quick/run3.safetensors of .*folder"
-    with pytest.raises(BadInput, match=expected):
-        runs.load(group_folder)
-
-
-def another_recipe(runs_folder):
-    save_random(groups.find(UNLISTED), (0,), "paper", 9)
-    (data_dir() / "runs" / UNLISTED / "paper" / "run0.safetensors").rename(
-        runs_folder / "run0.safetensors"
-    )
-
-
-def rewritten(change):
-    """Return a function that changes the weights and the metadata of run 3."""
-
-    def rewrite(runs_folder):
-        path = runs_folder / "run3.safetensors"
-        tensors, metadata = load_file(path), {"carry": json.dumps(runs.describe(path))}
-        change(tensors, metadata)
-        save_file(tensors, path, metadata)
-
-    return rewrite
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            lambda runs_folder: (runs_folder / "run3.safetensors").unlink(),
-            "run3.safetensors does not exist",
-        ),
-        (
-            rewritten(lambda tensors, metadata: metadata.clear()),
-            "run3.safetensors has no record of its training",
-        ),
-        (
-            rewritten(lambda tensors, metadata: tensors["norm.bias"].fill_(torch.nan)),
-            "weights that are not finite",
-        ),
-        (
-            rewritten(lambda tensors, metadata: tensors.update({"norm.bias": torch.zeros(7)})),
-            r"norm.bias is F32 \[7\], expected",
-        ),
-        (
-            rewritten(
-                lambda tensors, metadata: metadata.update(
-                    carry=metadata["carry"].replace('"heads": 4', '"heads": 2')
-                )
-            ),
-            f"its config has heads 2, and {UNLISTED} has 4",
-        ),
-        (
-            rewritten(
-                lambda tensors, metadata: metadata.update(
-                    carry=metadata["carry"].replace("_h4", "_h04")
-                )
-            ),
-            f"is called {UNLISTED}: expected that spelling",
-        ),
-    ],
-)
-def test_what_cannot_be_a_run_is_one_line(runs_folder, spoil, message):
-    spoil(runs_folder)
-    with pytest.raises(BadInput, match=message) as error:
-        runs.load(runs_folder / "run3.safetensors")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "numbers", "message"),
-    [
-        (another_recipe, None, "not trained alike .run0.safetensors of .* paper.*run3.* quick"),
-        (lambda runs_folder: None, [4], "has no runs 4: expected some of 3,8"),
-        (lambda runs_folder: None, [-3], r"runs=\[-3\]: expected numbers of runs"),
-        (
-            lambda runs_folder: (runs_folder / "a.safetensors").write_bytes(
-                (runs_folder / "run3.safetensors").read_bytes()
-            ),
-            None,
-            "a.safetensors and .*run3.safetensors are both of run 3",
-        ),
-        (
-            lambda runs_folder: [path.unlink() for path in runs_folder.iterdir()],
-            None,
-            "own has no runs",
-        ),
-    ],
-)
-def test_a_folder_has_runs_of_one_training(runs_folder, spoil, numbers, message):
-    spoil(runs_folder)
-    with pytest.raises(BadInput, match=message):
-        runs.load(runs_folder, runs=numbers)
-
-
-def test_a_file_that_has_no_weights_is_not_called_damaged(tmp_path):
-    curves = tmp_path / "run3.npz"
-    curves.write_bytes(b"")
-    with pytest.raises(BadInput, match=r"run3.npz is no file of weights: expected .* run0.safet"):
-        runs.load(curves)
+def test_files_of_two_shapes_are_not_loaded_together(root):
+    save(root, run=0)
+    other = ModelConfig(layers=2, width=2, d_model=16, heads=2, d_ff=8)
+    group = type("Group", (), {"name": NAME, "config": other})()
+    record = {"recipe": "paper", "run": 1, "epochs": 10}
+    path = runs.run_path(root, NAME, "paper", 1)
+    runs.save_run(path, group, Transformer(other).state_dict(), record)
+    with pytest.raises(BadInput, match="were not trained alike"):
+        load(path.parent)

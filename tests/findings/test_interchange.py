@@ -10,13 +10,14 @@ from torch import nn
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.groups import find
 from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
+from carry_paper import catalogue
 from carry_paper.findings import interchange, interchange_maps, typology
 from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
+from carry_train.groups import find
 from tests.conftest import random_model
 from tests.core.test_promises import CHANGES, SMALL
 
@@ -397,7 +398,7 @@ def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatc
         small_run(path, run, seed=run)
     interchange_maps.save("ours", TINY, interchange_maps.measure_group("ours", TINY, pairs=10))
     stored = interchange_maps.load("ours", TINY)
-    own = interchange_maps.MapsOfRuns(runs.load(TINY))
+    own = interchange_maps.MapsOfRuns(catalogue.load(TINY))
     assert own.measured == []
     pd.testing.assert_frame_equal(own.load(), stored)
 
@@ -406,7 +407,7 @@ def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatc
     with pytest.raises(BadInput, match=f"of other weights than those of run 1 of {TINY}"):
         interchange_maps.load("ours", TINY)
     assert interchange_maps.load_by_source(TINY) == {}
-    renewed = interchange_maps.MapsOfRuns(runs.load(TINY))
+    renewed = interchange_maps.MapsOfRuns(catalogue.load(TINY))
     assert renewed.measured == [1]
     by_run = renewed.load().groupby("run").accuracy
     before = stored.groupby("run").accuracy
@@ -418,5 +419,5 @@ def test_maps_are_of_the_weights_that_are_here_or_measured_anew(data, monkeypatc
         maps = renewed.load(control=control)
         read, written = in_order(maps[maps.run == 1]), in_order(anew)
         pd.testing.assert_frame_equal(read, written, check_dtype=False)
-    assert runs.load(paths[0]).numbers == (0,)
-    assert interchange_maps.MapsOfRuns(runs.load(paths[0])).measured == []
+    assert catalogue.load(paths[0]).numbers == (0,)
+    assert interchange_maps.MapsOfRuns(catalogue.load(paths[0])).measured == []

@@ -9,17 +9,19 @@ import pandas as pd
 import pytest
 import torch
 
-from carry_core import carries, groups, measure, runs, sums
+from carry_core import carries, measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
+from carry_paper import catalogue
 from carry_paper.findings import heads, lengths, neurons
 from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.evidence import Evidence
 from carry_paper.pages.parameters import chosen_classes
+from carry_train import groups
+from carry_train.groups import GROUPS
 from tests.conftest import random_model
 from tests.helpers.measured import measured
 from tests.helpers.tolerances import assert_close
@@ -330,5 +332,5 @@ def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
 )
 def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(recipe, epochs, expected):
     group, record = GROUPS[PAD6], {"recipe": recipe, "epochs": epochs}
-    loaded = runs.Runs(PAD6, "ours", group.config, (0,), {0: {}}, record, group.snapshots)
+    loaded = catalogue.GroupRuns(PAD6, "ours", group.config, (0,), {0: {}}, record, group.snapshots)
     assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == expected

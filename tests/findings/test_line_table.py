@@ -10,10 +10,10 @@ import torch
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS, Group
 from carry_core.model import ModelConfig
 from carry_paper.findings import carry_line, line_table
 from carry_paper.findings.evidence import Evidence
+from carry_train.groups import GROUPS, Group
 from tests.findings.test_interchange import hand_made
 
 NAME = "n2_s0.3_w0.2"

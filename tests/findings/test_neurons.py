@@ -7,10 +7,10 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.fast.last_layer import LastLayer
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import heads, neurons, survey
+from carry_paper.findings.last_layer import LastLayer
 from tests.conftest import random_model
 from tests.helpers.tolerances import assert_close
 

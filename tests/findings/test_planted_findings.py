@@ -10,7 +10,6 @@ import torch
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
-from carry_core.groups import GROUPS, MAIN
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
@@ -18,6 +17,7 @@ from carry_paper.findings import base, geometry, heads, lengths, survey
 from carry_paper.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Dissected, Survey
+from carry_train.groups import GROUPS, MAIN
 from tests.helpers.measured import Answers
 from tests.helpers.measured import measured as answers
 from tests.helpers.tolerances import assert_close

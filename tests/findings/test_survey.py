@@ -4,13 +4,12 @@ import pytest
 import torch
 
 from carry_core import carries, measure
-from carry_core.fast import last_layer
-from carry_core.fast.last_layer import LastLayer
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import all_sums
-from carry_paper.findings import heads, survey
+from carry_paper.findings import heads, last_layer, survey
+from carry_paper.findings.last_layer import LastLayer
 from carry_paper.findings.survey import Need, Samples
 from tests.conftest import random_model
 from tests.helpers.tolerances import assert_close

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.random import SeedSequence
 
-from carry_core.groups import Group
-from carry_paper.training.stacked import threshold_of
+from carry_train.groups import Group
+from carry_train.stacked import threshold_of
 
 LOW = 2**32 - 1
 FACTORS = (0x21F0AAAD, 0xD35A2D97)

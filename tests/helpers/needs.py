@@ -116,19 +116,19 @@ def cuda() -> str:
 def triton() -> str:
     if reason := package("triton"):
         return reason
-    from carry_paper.training import gpu_kernels
+    from carry_train import gpu_kernels
 
     return "" if gpu_kernels.INTERPRETED else cuda()
 
 
 def one_dnn() -> str:
-    from carry_core.fast.layers import ONE_DNN
+    from carry_fast.layers import ONE_DNN
 
     return "" if ONE_DNN else "this PyTorch has none"
 
 
 def forward_pass() -> str:
-    from carry_core.fast import compiled, native
+    from carry_fast import compiled, native
 
     try:
         native.library(native.FOLDER / "forward.cpp", compiled.FLAGS, compiled.INSTRUCTIONS)
@@ -139,7 +139,7 @@ def forward_pass() -> str:
 
 def fused_step(format: str) -> str:
     from carry_core.errors import BadInput
-    from carry_paper.training import fused
+    from carry_train import fused
 
     try:
         fused.library(format)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from carry_core import groups, measure, runs
-from carry_core.curves import shapes_of_curves
+from carry_core import measure, runs
 from carry_core.errors import BadInput
-from carry_core.groups import Group, Recipe
 from carry_core.model import ModelConfig, Transformer
-from carry_paper.training import loop, precisions
-from carry_paper.training.checkpoints import Checkpoints
-from carry_paper.training.trainer import Trainer
+from carry_train import groups, loop, precisions
+from carry_train.checkpoints import Checkpoints
+from carry_train.curves import shapes_of_curves
+from carry_train.groups import Group, Recipe
+from carry_train.trainer import Trainer
 
 FEW = 40  # sums of a class, or pairs, where a test measures on few
 QUICK = Recipe("quick", 1e-3, warmup=10)

@@ -6,14 +6,15 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
-from carry_core import groups, runs
 from carry_core.files import ROOT
 from carry_core.interventions import INTACT
+from carry_paper import catalogue
 from carry_paper.findings import line_table
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
 from carry_paper.ledger import compare, ledger, quantities, seeds
+from carry_train import groups
 from tests.conftest import dissecting_few
 from tests.helpers.measured import measured
 from tests.helpers.trainings import FEW, few_sums, save_random
@@ -24,7 +25,7 @@ UNLISTED = "n1_s0.4_w0.5_dff64_h4"
 @pytest.fixture(scope="module")
 def main_run():
     """A shipped run, asked by its path on few sums."""
-    path = runs.find(MAIN, recipe="quick", runs=[7])[7]
+    path = catalogue.find(MAIN, recipe="quick", runs=[7])[7]
     subject = compare.subject(str(path))
     with dissecting_few():
         answers = compare.ask(subject, pairs=FEW, surveyed=few_sums)

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from carry_core import groups
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper import measurements
+from carry_paper import catalogue, measurements
 from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N1, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.measuring import as_table
+from carry_train import groups
 
 
 def of_runs(quantity: str, values: dict[tuple[str, int], float], recipe="paper", **more) -> list:
@@ -190,5 +190,5 @@ def test_the_recipe_that_leads_in_the_table_leads_in_the_folder(monkeypatch):
     leading = ledger.leading_recipes(records)
     assert (leading[DIGITS4], leading[MAIN]) == ("quick", "paper")
     for group, recipe in leading.items():
-        files = ledger.runs.find(group)
+        files = catalogue.find(group)
         assert {path.parent.name for path in files.values()} == {recipe}

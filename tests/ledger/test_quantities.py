@@ -5,11 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from carry_core import groups, measure, runs
-from carry_core.groups import MAIN, Group
+from carry_core import measure
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig
 from carry_core.sums import all_sums
+from carry_paper import catalogue
 from carry_paper.findings import survey
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
@@ -17,6 +17,8 @@ from carry_paper.ledger import claims, ledger, quantities, registry
 from carry_paper.ledger.entries import Entry, number
 from carry_paper.ledger.measuring import Measuring
 from carry_paper.ledger.measuring import quantities as asked_by
+from carry_train import groups
+from carry_train.groups import MAIN, Group
 from tests.helpers.trainings import save_random
 
 CLAIM = "n2/accuracy"
@@ -46,7 +48,7 @@ def test_a_number_is_the_mean_over_runs_and_names_each(monkeypatch):
     a, b = all_sums(2)
     expected = [
         measure.class_accuracies(model, a, b)[0].exact_match
-        for _, model in runs.load("small").models()
+        for _, model in catalogue.load("small").models()
     ]
     assert of_runs.row.keys == ["0", "1", "2"]
     assert of_runs.row.runs == pytest.approx(expected)

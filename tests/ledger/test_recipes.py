@@ -11,11 +11,12 @@ import pytest
 from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
-from carry_core.groups import MAIN
+from carry_paper import catalogue
 from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange_maps, survey, typology
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import recipes, registry, seeds
+from carry_train.groups import MAIN
 
 OTHER = "n1_s0.3_w0.2"
 IDS = ("tab1/final_mlp/C@1/accuracy/pos7", "finding/staircase", "beyond/final_mlp")
@@ -53,7 +54,7 @@ def test_the_command_measures_a_run_of_each_recipe_and_saves_it(carry, data):
     assert set(table.sums) == {100}
     values = table.set_index(["recipe", "id"])
     for recipe in ("paper", "quick"):
-        loaded = runs.load(MAIN, recipe=recipe)
+        loaded = catalogue.load(MAIN, recipe=recipe)
         model = loaded.model(1)
         row = values.loc[(recipe, "finding/staircase")]
         assert row.sha256 == runs.digest(loaded.weights[1])

@@ -12,7 +12,6 @@ import pytest
 from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_core.groups import GROUPS
 from carry_core.model import Transformer
 from carry_paper.findings import elsewhere, interchange_maps, lengths, line_table, typology
 from carry_paper.findings import evidence as evidence_module
@@ -23,6 +22,7 @@ from carry_paper.ledger import claims, entries, ledger, registry
 from carry_paper.ledger.entries import takes
 from carry_paper.ledger.measuring import Measuring, of_entry, quantities
 from carry_paper.ledger.registry import ROWS
+from carry_train.groups import GROUPS
 from tests.conftest import drawing_few
 from tests.helpers.trainings import planted_curves, save_random
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from carry_core.groups import MAIN
 from carry_paper.findings.base import N3, W0
 from carry_paper.ledger import report, settling
 from carry_paper.ledger.results import Row
+from carry_train.groups import MAIN
 
 
 def row(keys: list[str], shows: list[bool | None]) -> Row:

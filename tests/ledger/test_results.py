@@ -13,13 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from carry_core import groups, runs
+from carry_core import runs
 from carry_core.files import ROOT
+from carry_paper import catalogue
 from carry_paper.findings import heads, line_table
 from carry_paper.findings.base import CONTEXT
 from carry_paper.ledger import claims, exchangeability, ledger, registry, verdicts
 from carry_paper.ledger.registry import ROWS
 from carry_paper.ledger.results import Row
+from carry_train import groups
 
 SOURCES = ("author", "ours")
 Rows = dict[str, Row]
@@ -35,7 +37,7 @@ def planned_epochs(source: str, group: str) -> int:
     """Epochs of the whole training of a group's runs."""
     if source == "author":
         return groups.find(group).epochs
-    record = runs.describe(next(iter(runs.find(group).values())))["record"]
+    record = runs.describe(next(iter(catalogue.find(group).values())))["record"]
     return groups.RECIPES[record["recipe"]].epochs(groups.find(group))
 
 

@@ -13,11 +13,12 @@ from scipy import stats
 from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
-from carry_core.groups import MAIN
+from carry_paper import catalogue
 from carry_paper.checksums import read_checksums
 from carry_paper.findings import heads, interchange, survey, typology
 from carry_paper.ledger import registry, seeds
 from carry_paper.ledger.registry import ROWS
+from carry_train.groups import MAIN
 
 N_PAIRS = 60  # where a test swaps parts
 
@@ -141,7 +142,7 @@ def few(monkeypatch, data):
     monkeypatch.setattr(survey, "SAMPLE", 300)
     monkeypatch.setattr(measure, "DECISION_SUMS", 500)
     monkeypatch.setattr(measure, "DECISION_PAIRS", 25)
-    load = runs.load
+    load = catalogue.load
 
     def with_two_snapshots(*arguments, **options):
         loaded = load(*arguments, **options)
@@ -162,7 +163,7 @@ def test_the_command_writes_what_the_maps_say_and_keeps_other_rows(carry, data):
     stored = seeds.saved()
     author, ours = (row for _, row in stored[stored.epoch.isna()].iterrows())
     assert author[stored_before.columns].tolist() == stored_before.iloc[0].tolist()
-    loaded = runs.load(MAIN, recipe="quick", runs=[2])
+    loaded = catalogue.load(MAIN, recipe="quick", runs=[2])
     counts = interchange.PairCounts(N_PAIRS, N_PAIRS)
     expected = typology.who_decides(
         interchange.sweep(loaded.model(2), counts, own=True).assign(run=2)

@@ -9,8 +9,9 @@ from scipy import stats
 
 from carry_core import runs
 from carry_core.files import ROOT
-from carry_core.groups import MAIN, RECIPES
+from carry_paper import catalogue
 from carry_paper.ledger import claims, recipes, settling, stand_in
+from carry_train.groups import MAIN, RECIPES
 
 NUMBER = "n2/no_skip_accuracy"
 FINDING = "finding/previous_sum"
@@ -193,8 +194,8 @@ def test_the_stored_values_are_of_the_weights_that_are_shipped(stored):
     sha256 = stored.drop_duplicates(recipes.RUN).set_index(recipes.RUN).sha256
     compared = 0
     for group, recipe in sha256.index.droplevel("run").unique():
-        if recipe in RECIPES and runs.find(group, recipe=recipe):
-            for run, weights in runs.load(group, recipe=recipe).weights.items():
+        if recipe in RECIPES and catalogue.find(group, recipe=recipe):
+            for run, weights in catalogue.load(group, recipe=recipe).weights.items():
                 if (group, recipe, run) in sha256.index:
                     assert sha256[group, recipe, run] == runs.digest(weights), (group, recipe, run)
                     compared += 1

@@ -5,13 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from carry_core import measure, runs
-from carry_core.groups import MAIN
+from carry_core import measure
 from carry_core.interventions import INTACT, Ablation, Sums
 from carry_core.model import Transformer
+from carry_paper import catalogue
 from carry_paper.findings import heads
 from carry_paper.findings.base import DECODER, DFF512
 from carry_paper.pages.box import printed_cells
+from carry_train.groups import MAIN
 
 N_EXAMPLES = 1000
 
@@ -32,9 +33,9 @@ def layers(released) -> dict[str, list[SimpleNamespace]]:
     measured_sums, choosing_sums = (measure.sample(N_EXAMPLES, 3, seed) for seed in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CARRY_AUTHOR", str(released[0]))
-        models = {"tab1": [model for _, model in runs.load(MAIN, "author").models()]}
+        models = {"tab1": [model for _, model in catalogue.load(MAIN, "author").models()]}
         models |= {
-            table: [runs.load(group, "author").model(0)]
+            table: [catalogue.load(group, "author").model(0)]
             for table, group in (("tab4", DFF512), ("tab5", DECODER))
         }
     layers = {}

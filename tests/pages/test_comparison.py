@@ -7,10 +7,10 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
-from carry_core import groups, runs
-from carry_paper import cli
+from carry_paper import catalogue, cli
 from carry_paper.ledger import compare
 from carry_paper.pages import comparison
+from carry_train import groups
 from tests.conftest import drawing_few
 from tests.helpers.trainings import few_sums, save_random
 
@@ -52,7 +52,7 @@ def test_each_cell_names_its_column_for_a_phone_where_it_has_no_heading(answered
 def test_what_is_asked_along_the_line_is_in_text_json_and_page(monkeypatch):
     summary = pd.DataFrame({"lowest": 0.96, "late": 0.25, "writers": 2}, index=[7])
     monkeypatch.setattr(compare.line_table, "lines_of", lambda loaded, share: summary)
-    path = runs.find(groups.MAIN, recipe="quick", runs=[7])[7]
+    path = catalogue.find(groups.MAIN, recipe="quick", runs=[7])[7]
     subject = compare.subject(str(path))
     answers = compare.line_answers(subject, compare.Reference(subject.loaded), compare.PAIRS)
     by_id = {answer.id: answer for answer in answers}

@@ -13,7 +13,6 @@ import pytest
 from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from carry_core import groups
 from carry_core.carries import paper_name, patterns
 from carry_paper.pages import data_files
 from carry_paper.pages.show import show
@@ -23,6 +22,7 @@ from carry_paper.plots.outcomes import accuracy_map, cell_bars
 from carry_paper.plots.planes import plane_figure
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import CLASS_COLOURS, position_label
+from carry_train import groups
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
 

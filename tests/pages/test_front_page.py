@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from carry_core import measure, runs, sums
-from carry_core.groups import MAIN
+from carry_core import measure, sums
 from carry_core.interventions import Ablation
+from carry_paper import catalogue
 from carry_paper.findings import adder
 from carry_paper.pages import claims_page, front_page, playground
 from carry_paper.pages.claims_page import Entry
+from carry_train.groups import MAIN
 from tests.helpers.needs import SITE
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,7 @@ PRESS = "[...document.querySelectorAll('#pg-parts button')][{}].click()"
 def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser):
     browser.open(FRONT_PAGE.as_uri())
     browser.wait(READY, 20)
-    model = runs.load(MAIN).model(0)
+    model = catalogue.load(MAIN).model(0)
     config = model.config
     a, b = playground.FIRST_SUM
     tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)

@@ -26,8 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from carry_core import carries, groups, interventions, measure, runs, sums
-from carry_core.curves import load_curves
+from carry_core import carries, interventions, measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.interventions import (
     PAIRS,
@@ -40,10 +39,11 @@ from carry_core.interventions import (
 )
 from carry_core.model import POINTS, ModelConfig, Transformer
 from carry_core.sums import Layout
-from carry_paper import cli
+from carry_paper import catalogue, cli
+from carry_paper.catalogue import load_curves
 from carry_paper.pages.page import Page
 from carry_paper.pages.parameters import check_addends, check_decoders, chosen_classes
-from carry_paper.training import estimates
+from carry_train import estimates, groups
 from tests.conftest import SHAPES, random_model
 from tests.helpers.trainings import save_random
 from tests.test_damage import CASES, NAME, write_run
@@ -760,7 +760,7 @@ def test_a_record_with_another_entry_is_taken_or_refused(data):
             "config": value == description["config"],
             "format": value == "2",
         }
-        loaded = outcome(lambda: runs.load(NAME))
+        loaded = outcome(lambda: catalogue.load(NAME))
         assert is_refused(loaded) == (not valid.get(key, True))
         assert path.read_bytes() == before
         if not is_refused(loaded):

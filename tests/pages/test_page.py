@@ -14,7 +14,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from carry_core import carries, groups, runs
+from carry_core import carries, runs
 from carry_core.errors import BadInput
 from carry_core.sums import Layout
 from carry_paper import measurements
@@ -28,6 +28,7 @@ from carry_paper.pages.page import Page, PageWithoutRuns
 from carry_paper.pages.parameters import check_suits
 from carry_paper.pages.show import GLUED, alt_with_parameters, show
 from carry_paper.plots.sides import AUTHORS, OURS
+from carry_train import groups
 from tests.helpers.trainings import save_random
 
 NAME = "n1_s0.3_w0.2"

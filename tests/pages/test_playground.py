@@ -15,13 +15,15 @@ import torch
 
 from carry_core import interventions as core_interventions
 from carry_core import measure, runs, sums
-from carry_core.curves import load_curves
 from carry_core.errors import BadInput
-from carry_core.groups import MAIN
+from carry_core.hooks import no_hook
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
-from carry_core.model import ModelConfig, Transformer, no_hook
+from carry_core.model import ModelConfig, Transformer
+from carry_paper import catalogue
+from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, line_table
 from carry_paper.pages import playground
+from carry_train.groups import MAIN
 from tests.book.test_notebooks import parameters
 from tests.helpers.needs import SITE
 from tests.helpers.tolerances import assert_close, tolerance
@@ -139,7 +141,7 @@ def test_every_hook_point_and_answer_is_pytorchs(tmp_path, group, monkeypatch):
     monkeypatch.setattr(playground, "LINE_PAIRS", 200)  # and so are lines
     for module in (playground, core_interventions):
         monkeypatch.setattr(module, "REFERENCE_SUMS", 600)
-    model = runs.load(group).model(0)
+    model = catalogue.load(group).model(0)
     monkeypatch.setattr(runs.Runs, "model", lambda *_: model)  # its lines and means are cached
     script = tmp_path / playground.export_runs(tmp_path, {group: (0,)})[0]["file"]
     assert script.stat().st_size <= 600_000
@@ -217,7 +219,7 @@ def test_a_sum_lies_on_a_plane_where_its_stream_is_projected(noise):
 @pytest.mark.machine
 def test_a_carry_is_held_where_the_line_says():
     """The coordinate becomes what was asked for, and nothing changes across the line."""
-    model = runs.load(MAIN).model(2)
+    model = catalogue.load(MAIN).model(2)
     config = model.config
     tokens = sums.encode(torch.tensor([352, 1]), torch.tensor([271, 22]), config.layout)
     lines = playground.lines(model)
@@ -245,18 +247,18 @@ def test_a_carry_is_held_where_the_line_says():
 def test_a_line_moves_the_carry_in_most_swaps():
     """The page's lines, of fewer pairs, are those that the book has stored."""
     for run in (0, 2):
-        stored = line_table.of_weights(line_table.saved(), runs.load(MAIN))
+        stored = line_table.of_weights(line_table.saved(), catalogue.load(MAIN))
         stored = stored[stored.run == run].sort_values("reads")
-        lines = playground.lines(runs.load(MAIN).model(run))
+        lines = playground.lines(catalogue.load(MAIN).model(run))
         assert [line.up for line in lines] == pytest.approx(stored.up.tolist(), abs=0.05)
         assert [line.down for line in lines] == pytest.approx(stored.down.tolist(), abs=0.05)
 
 
 def test_a_carry_without_a_line_cannot_be_held():
     with pytest.raises(BadInput, match="No carry line in column 2"):
-        playground.coordinate_hook(runs.load(MAIN).model(2), {2: 0.5})
+        playground.coordinate_hook(catalogue.load(MAIN).model(2), {2: 0.5})
     with pytest.raises(BadInput, match="No carry line in column 0"):
-        playground.coordinate_hook(runs.load(ONE_LAYER).model(0), {0: 0.5})
+        playground.coordinate_hook(catalogue.load(ONE_LAYER).model(0), {0: 0.5})
 
 
 @needs_node
@@ -323,7 +325,7 @@ def test_links_of_the_book_ask_for_what_the_playground_has():
         assert 0 <= sum(map(int, held["sum"].split("+"))) <= 999
         assert held.keys() & {"do", "line"}
         if "do" in held:
-            assert Ablation.from_json(held["do"]).targets(runs.load(group).config)
+            assert Ablation.from_json(held["do"]).targets(catalogue.load(group).config)
 
 
 def test_what_the_page_says_about_its_links_is_so():
@@ -334,7 +336,7 @@ def test_what_the_page_says_about_its_links_is_so():
         held = dict(parse_qsl(html.unescape(link), strict_parsing=True))
         assert held["sum"] == "352+271"
         group, run = held["run"].split("/")
-        model = runs.load(group).model(int(run))
+        model = catalogue.load(group).model(int(run))
         hook = Ablation.from_json(held["do"]).hook(model) if "do" in held else no_hook
         coordinates = {}
         for part in held["line"].split(",") if "line" in held else []:
@@ -365,7 +367,7 @@ def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
     opened = parameters(ROOT / "notebooks" / "start_here.ipynb")
     assert [opened[name] for name in ("group", "run", "a", "b")] == [group, run, a, b]
 
-    model = runs.load(group).model(run)
+    model = catalogue.load(group).model(run)
     config = model.config
     tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)
 
@@ -420,7 +422,7 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     held = browser.run("new URLSearchParams(location.hash.slice(1)).get('do')")
     part = Ablation.from_json(held)
     assert part == Ablation(heads={(1, 0)})
-    model = runs.load(MAIN).model(0)
+    model = catalogue.load(MAIN).model(0)
     tokens = sums.encode(torch.tensor([261]), torch.tensor([332]), model.config.layout)
     answer = "".join(
         map(str, model(tokens, part.hook(model), model.config.layout.answer)[0].argmax(-1).tolist())
@@ -530,7 +532,7 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
     """Every part of each layer has its button once, and the decision head has its name."""
     show(browser, f"#run={run}")
     group, number = run.split("/")
-    model = runs.load(group).model(int(number))
+    model = catalogue.load(group).model(int(number))
     last = model.config.layers - 1
     layers = range(model.config.layers)
     heads = [f"head {layer}:{head}" for layer in layers for head in range(model.config.heads)]
@@ -608,7 +610,7 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
     strip = "document.querySelector('#pg-line .pg-strip').getBoundingClientRect()"
     share = browser.run(f"({left} - {strip}.left) / {strip}.width")
     assert share == pytest.approx((flip + 0.5) / 2, abs=0.01)
-    model = runs.load(MAIN).model(2)
+    model = catalogue.load(MAIN).model(2)
     tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
     for value in (round(flip - 0.02, 2), round(flip + 0.02, 2)):
         browser.run(
@@ -633,7 +635,7 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
 @needs_site
 def test_the_most_active_neurons_are_the_models(browser):
     show(browser, f"#run={MAIN}/1&sum=352+271")
-    model = runs.load(MAIN).model(1)
+    model = catalogue.load(MAIN).model(1)
     tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
     with torch.inference_mode():
         _, cache = model.run_with_cache(tokens, "blocks.1.mlp.post")
@@ -670,7 +672,7 @@ def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, me
 @pytest.mark.machine
 @needs_site
 def test_the_frames_have_the_numbers_of_the_run(browser):
-    model = runs.load(MAIN).model(2)
+    model = catalogue.load(MAIN).model(2)
     part = Ablation(heads={(1, 0)})
     tokens = sums.encode(torch.tensor([345]), torch.tensor([278]), model.config.layout)
     _, cache = model.run_with_cache(tokens, hook=part.hook(model))

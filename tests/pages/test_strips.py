@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 from bs4 import BeautifulSoup
 
-from carry_core.groups import MAIN
 from carry_paper.ledger import ledger
 from carry_paper.ledger.claims import claims
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import TO_EXPLAIN
 from carry_paper.pages import box, row_words, strips
 from carry_paper.pages.row_words import first_sentence
+from carry_train.groups import MAIN
 
 NUMBER = "n2/no_skip_accuracy"
 RIGHT = strips.LEFT + strips.WIDTH

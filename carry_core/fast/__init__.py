@@ -1,1 +1,0 @@
-"""Faster ways to the same numbers, each tested equal to `model.py`."""

@@ -1,0 +1,382 @@
+"""The parts of a plain model's pass in C++ (`native/forward.cpp`), built on first use.
+
+They take two thirds of PyTorch's time or less, and compute what `PlainBlock`, `FirstLayer` and the
+unembedding do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
+compiler or a processor with AVX2 there is no library, and PyTorch computes. The library is the same
+on all such processors.
+"""
+
+import ctypes
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor, nn
+
+from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
+from carry_fast import native
+from carry_fast.blocks import BlockPass, PlainBlock, Zeroed
+from carry_fast.first_layer import FirstLayer
+
+FLAGS = ["-march=x86-64-v3"]
+INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
+# `native/sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
+D_MODEL = 128
+HEADS = 2
+MOST_NEURONS = 1024
+MOST_POSITIONS = 31
+PANEL = 16  # columns in a panel of `native/linear.h`
+# If the terms of a softmax in layer 0 add up to more than this, those that are too small for
+# float64 do not show in float32.
+SMALLEST_TOTAL = 1e-290
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the compiled functions, or None where they cannot be built."""
+    try:
+        return native.library(native.FOLDER / "forward.cpp", FLAGS, INSTRUCTIONS)
+    except native.CannotBuild:
+        return None
+
+
+def has_room(config: ModelConfig) -> bool:
+    """Return True if `native/sizes.h` has room for a model."""
+    return (
+        config.d_model == D_MODEL
+        and config.heads == HEADS
+        and config.d_ff <= MOST_NEURONS
+        and config.d_ff % PANEL == 0
+        and config.layout.length <= MOST_POSITIONS
+    )
+
+
+def is_compiled(model: Transformer) -> bool:
+    """Return True if a plain model's parts can be computed here."""
+    weight = model.embed.weight
+    is_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
+    if not (is_on_cpu and has_room(model.config) and library() is not None):
+        return False
+    # C++ treats a neuron that is NaN as one at zero.
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+# ---- what `native/forward.cpp` takes
+
+
+class _Linear(ctypes.Structure):
+    """The structure `Linear` of `native/linear.h`; those below are in `native/forward.cpp`."""
+
+    _fields_ = [
+        ("in_features", ctypes.c_int),
+        ("out_features", ctypes.c_int),
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+    ]
+
+
+class _Zeroed(ctypes.Structure):
+    _fields_ = [("heads", ctypes.c_int), ("skip", ctypes.c_int)]
+
+
+class _FirstLayer(ctypes.Structure):
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in ("length", "tokens", "queries")],
+        *[(name, ctypes.c_void_p) for name in ("query", "term", "written", "embedding", "bias")],
+    ]
+
+
+class _Attention(ctypes.Structure):
+    _fields_ = [
+        ("length", ctypes.c_int),
+        ("queries", ctypes.c_int),
+        ("query", ctypes.c_void_p),
+        ("causal", ctypes.c_int),
+        ("kv", _Linear),
+        ("q", _Linear),
+        ("cosine", ctypes.c_void_p),
+        ("sine", ctypes.c_void_p),
+    ]
+
+
+class _Output(ctypes.Structure):
+    _fields_ = [("heads", _Linear * HEADS), ("bias", ctypes.c_void_p)]
+
+
+class _Mlp(ctypes.Structure):
+    _fields_ = [("up", _Linear), ("down", _Linear)]
+
+
+class _Memory:
+    """Keeps the tensors alive whose memory a structure points to."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+
+    def pointer(self, x: Tensor, dtype: torch.dtype = torch.float32) -> int:
+        """Return the address of a contiguous copy of a tensor's values."""
+        x = x.detach().to(dtype).contiguous()
+        self.tensors.append(x)
+        return x.data_ptr()
+
+    def linear(self, weight: Tensor, bias: Tensor) -> _Linear:
+        """Return a linear map, padded with zeros to whole panels of outputs."""
+        missing = -len(weight) % PANEL
+        padded = torch.cat([weight, weight.new_zeros(missing, weight.shape[1])])
+        panels = padded.unflatten(0, (-1, PANEL)).transpose(1, 2)  # (panel, in, column)
+        padded_bias = torch.cat([bias, bias.new_zeros(missing)])
+        return _Linear(
+            in_features=weight.shape[1],
+            out_features=len(padded),
+            weight=self.pointer(panels),
+            bias=self.pointer(padded_bias),
+        )
+
+    def after_norm(
+        self, norm: nn.LayerNorm, maps: Sequence[nn.Linear], scale: float = 1
+    ) -> _Linear:
+        """Return some linear maps, one after the other, with the gain and shift of a norm."""
+        weight = torch.cat([linear.weight for linear in maps]).double()
+        bias = torch.cat([linear.bias for linear in maps]).double()
+        shifted = bias + weight @ norm.bias.double()
+        return self.linear(scale * weight * norm.weight.double(), scale * shifted)
+
+
+Argument = Tensor | int | ctypes.Array[_Zeroed] | None
+
+
+def _call(name: str, structure: ctypes.Structure, count: int, *arguments: Argument) -> None:
+    """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
+
+    Tensors are passed by their memory, and must be contiguous. None is a null pointer.
+    """
+    converted: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            converted.append(ctypes.c_void_p(argument.data_ptr()))
+        else:
+            converted.append(argument)
+    function = getattr(library(), name)
+    threads = ctypes.c_int(torch.get_num_threads())
+    function(ctypes.byref(structure), ctypes.c_long(count), threads, *converted)
+
+
+def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
+    structures = []
+    for zeroed in conditions:
+        bits = sum(1 << head for head in zeroed.heads)
+        structures.append(_Zeroed(heads=bits, skip=zeroed.skip))
+    return (_Zeroed * len(structures))(*structures)
+
+
+# ---- the parts
+
+
+class CompiledFirstLayer(FirstLayer):
+    """Layer 0's attention in C++, from the tables of `FirstLayer`.
+
+    C++ looks up the terms of a softmax, relative to the largest term of a query with any token at
+    any key. So it computes no exponential.
+
+    Attributes:
+        has_usable_terms: True if no sum's terms can all be too small for float64, whatever its
+            tokens. If False, the layer computes as a `FirstLayer`.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__(model)
+        self.memory = _Memory()
+        self.length = model.config.layout.length
+        n_tokens = len(self.embedding)
+        term = (self.score - self.score.amax(-1, keepdim=True)).exp()
+        smallest_at_position = term.unflatten(-1, (self.length, n_tokens)).amin(-1)
+        # One key's term is at least this, whatever the tokens are.
+        smallest_total = smallest_at_position.amax(-1)
+        self.has_usable_terms = bool((smallest_total > SMALLEST_TOTAL).all())
+        self.tables = _FirstLayer(
+            length=self.length,
+            tokens=n_tokens,
+            term=self.memory.pointer(term, torch.float64),
+            written=self.memory.pointer(self.written),
+            embedding=self.memory.pointer(self.embedding),
+            bias=self.memory.pointer(self.bias),
+        )
+
+    def mids(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        query: Positions,
+        conditions: Collection[Zeroed],
+    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
+        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
+        if not self.has_usable_terms:
+            return super().mids(tokens, query, conditions)
+        position = torch.arange(self.length, dtype=torch.int32, device="cpu")[query]
+        self.tables.queries, self.tables.query = len(position), position.data_ptr()
+        rows = (tokens + self.first_row).int()
+        shape = len(conditions), len(tokens), len(position), D_MODEL
+        mids = self.embedding.new_empty(shape)
+        structures = _conditions(conditions)
+        _call("first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids)
+        return dict(zip(conditions, mids, strict=True))
+
+
+class CompiledBlock:
+    """A `BlockPass` of a plain model in C++."""
+
+    def __init__(self, block: Block, query: Sequence[int]) -> None:
+        config = block.config
+        self.block, self.query = block, [*query]
+        self.memory = memory = _Memory()
+        cosine, sine = block.rotation.unbind(-1)
+        self.attention = _Attention(
+            length=config.layout.length,
+            queries=len(self.query),
+            query=memory.pointer(torch.tensor(self.query, device="cpu"), torch.int32),
+            causal=config.causal,
+            kv=memory.after_norm(block.norm, [block.k, block.v]),
+            q=memory.after_norm(block.norm, [block.q], scale=1 / math.sqrt(config.d_head)),
+            cosine=memory.pointer(cosine.repeat_interleave(2, -1)),
+            sine=memory.pointer(torch.stack([-sine, sine], -1).flatten(1)),
+        )
+        no_bias = torch.zeros(D_MODEL, device="cpu")
+        of_heads = block.o.weight.chunk(HEADS, dim=1)
+        self.output = _Output(
+            heads=(_Linear * HEADS)(*[memory.linear(head, no_bias) for head in of_heads]),
+            bias=memory.pointer(block.o.bias),
+        )
+        self.mlp = _Mlp(
+            up=memory.after_norm(block.norm, [block.up]),
+            down=memory.linear(block.down.weight, block.down.bias),
+        )
+        self.down_without_bias = memory.linear(block.down.weight, no_bias)
+
+    def z(
+        self, resid: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch query head d_head"]:
+        """Return `attn.z`, from the stream that enters the block."""
+        z = resid.new_empty(len(resid), len(self.query), HEADS, D_MODEL // HEADS)
+        _call("attention", self.attention, len(resid), resid.contiguous(), z)
+        return z
+
+    def mids(
+        self,
+        resid: Float[Tensor, "batch query d_model"],
+        z: Float[Tensor, "batch query head d_head"],
+        conditions: Collection[Zeroed],
+    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
+        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
+        mids = resid.new_empty(len(conditions), *resid.shape)
+        n_rows = resid.shape[:2].numel()
+        resid, z = resid.contiguous(), z.contiguous()
+        structures = _conditions(conditions)
+        _call("mids", self.output, n_rows, z, resid, len(conditions), structures, mids)
+        return dict(zip(conditions, mids, strict=True))
+
+    def after(
+        self, mid: Float[Tensor, "batch query d_model"], zeroed: Zeroed
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Return `resid_post`, from `resid_mid`, without the MLP or the neurons that are zeroed."""
+        if zeroed.mlp:
+            return mid
+        writes: Tensor | None = None  # the bits of the neurons that write; None if all do
+        if zeroed.neurons:
+            is_left = torch.ones(self.block.config.d_ff, dtype=torch.bool, device="cpu")
+            is_left[[*zeroed.neurons]] = False
+            writes = bits(is_left.unsqueeze(0))
+        post = mid.new_empty(mid.shape)
+        _call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
+        return post
+
+    def fire(self, mid: Float[Tensor, "row d_model"]) -> "Fired":
+        """Return the neurons, from rows of `resid_mid`."""
+        d_ff = self.block.config.d_ff
+        mid = mid.contiguous()
+        neurons = mid.new_empty(len(mid), d_ff)
+        active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8, device="cpu")
+        _call("neurons", self.mlp, len(mid), mid, neurons, active)
+        return Fired(neurons, active)
+
+    def with_neurons(
+        self,
+        stream: Float[Tensor, "row d_model"],
+        fired: "Fired",
+        neurons: UInt8[Tensor, " byte"],
+        rows: Int[Tensor, " n"],
+    ) -> Float[Tensor, "n d_model"]:
+        """Return some rows of a stream, with what some of the block's neurons write added.
+
+        The neurons' bits are set. The bias of the projection down is not added.
+        """
+        added = stream.new_empty(len(rows), D_MODEL)
+        arguments = rows.int(), neurons, fired.neurons, fired.active, stream.contiguous(), added
+        _call("add_neurons", self.down_without_bias, len(rows), *arguments)
+        return added
+
+
+class Fired(NamedTuple):
+    """A block's neurons for some rows of its stream.
+
+    Attributes:
+        neurons: `mlp.post`, `[row, neuron]`.
+        active: Bits of the neurons above zero, `[row, neuron / 8]`.
+    """
+
+    neurons: Float[Tensor, "row neuron"]
+    active: UInt8[Tensor, "row byte"]
+
+
+def bits(mask: Bool[Tensor, "set neuron"]) -> UInt8[Tensor, "set byte"]:
+    """Return masks of neurons as bits, the first neuron's in the lowest."""
+    return torch.from_numpy(np.packbits(mask.numpy(), axis=1, bitorder="little"))
+
+
+class CompiledUnembedding:
+    """The logits from the stream after the last layer."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.memory = _Memory()
+        self.vocabulary = len(model.unembed.weight)
+        self.linear = self.memory.after_norm(model.norm, [model.unembed])
+
+    def __call__(
+        self, resid: Float[Tensor, "batch query d_model"]
+    ) -> Float[Tensor, "batch query vocab"]:
+        """Return the logits of each row."""
+        logits = resid.new_empty(*resid.shape[:-1], self.vocabulary)
+        n_rows = resid.shape[:-1].numel()
+        _call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
+        return logits
+
+
+# ---- all parts of a model
+
+
+class Parts(NamedTuple):
+    """The parts of a plain model that computes its last layer only at some positions.
+
+    Attributes:
+        first: Layer 0's attention.
+        blocks: The layers, at the positions that they compute.
+        unembed: The unembedding; None if PyTorch computes it.
+    """
+
+    first: FirstLayer
+    blocks: list[BlockPass]
+    unembed: CompiledUnembedding | None
+
+
+def parts_of(model: Transformer, read: Read) -> Parts:
+    """Return a plain model's parts, in C++ if that is possible here."""
+    blocks: list[BlockPass] = []
+    is_in_cpp = is_compiled(model)
+    for l, block in enumerate(model.blocks):
+        every_position = range(model.config.layout.length)
+        query = model.queries(l, read)
+        positions = every_position[query] if isinstance(query, slice) else query
+        blocks.append((CompiledBlock if is_in_cpp else PlainBlock)(block, positions))
+    if not is_in_cpp:
+        return Parts(FirstLayer(model), blocks, None)
+    return Parts(CompiledFirstLayer(model), blocks, CompiledUnembedding(model))

@@ -1,0 +1,44 @@
+"""The engine of this package, as `carry_core.engine` finds it: the faster ways, where they apply.
+
+All of them read weights instead of calling the model, so they serve plain models in float32 or
+float64 (`plain`). Any other model, or a subclass of an intervention, gets the core's plain pass.
+"""
+
+from collections.abc import Collection, Sequence
+
+from carry_core import engine
+from carry_core.engine import AnyIntervention, Passes, Sources
+from carry_core.hooks import Hook
+from carry_core.interventions import INTACT, ActivationsOf
+from carry_core.model import Read, Transformer
+from carry_fast.plain import is_plain, is_precise
+from carry_fast.prefixes import SharedPrefix, is_own_kind, zeroed_by_layer
+from carry_fast.readings import PlainReader
+
+
+def passes(
+    model: Transformer,
+    interventions: Sequence[AnyIntervention],
+    read: Read = None,
+    watch: Hook | None = None,
+    sources: Sources = (),
+) -> Passes:
+    """Return a function that gives the logits under each intervention (`prefixes`)."""
+    if is_plain(model) and is_precise(model) and all(map(is_own_kind, interventions)):
+        return SharedPrefix(model, interventions, read, watch, sources)
+    return engine.passes(model, interventions, read, watch, sources)
+
+
+def reader(
+    model: Transformer,
+    names: Collection[str],
+    read: Read = None,
+    ablation: AnyIntervention = INTACT,
+) -> ActivationsOf:
+    """Return a function that gives activations of the ablated model (`readings`)."""
+    zeroed = None
+    if names and is_plain(model) and is_precise(model) and is_own_kind(ablation):
+        zeroed = zeroed_by_layer(ablation, model.config)
+    if zeroed is None:
+        return engine.reader(model, names, read, ablation)
+    return PlainReader(model, names, read, ablation.hook(model, read=read), zeroed)

@@ -1,0 +1,115 @@
+"""C++ that is compiled where it is used first, and kept for later.
+
+A library's name has a hash of all that decides what is in it: the sources, the compiler, its
+options and the kind of processor.
+"""
+
+import ctypes
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
+from pathlib import Path
+
+from carry_core.errors import BadInput
+from carry_core.files import replacing
+from carry_fast import processor
+from carry_fast.processor import Processor
+
+FOLDER = Path(__file__).with_name("native")  # headers for all of it, and `forward.cpp`
+FLAGS = ["-std=c++17", "-O3", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread"]
+# These variables decide which compiler is taken, and where libraries are kept.
+ENVIRONMENT = ("CXX", "PATH", "XDG_CACHE_HOME", "HOME")
+
+
+class CannotBuild(Exception):
+    """The reason why there is no library here, as a part of a sentence."""
+
+
+def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> ctypes.CDLL:
+    """Return the library that a C++ source makes, from the cache if it was built before.
+
+    Args:
+        source: The file; all headers beside it and in `FOLDER` are its own, too.
+        flags: The compiler's options besides `FLAGS`.
+        needed: The processor's instructions that it uses, by Linux's names.
+
+    Raises:
+        CannotBuild: It cannot be built or loaded here.
+    """
+    this = processor.this()
+    if not this.instructions:
+        raise CannotBuild("this system has no list of the processor's instructions")
+    if missing := needed - this.instructions:
+        raise CannotBuild(f"the processor lacks {', '.join(sorted(missing))}")
+    environment = tuple(map(os.environ.get, ENVIRONMENT))
+    built = _built(source, tuple(flags), this, environment)
+    if isinstance(built, str):
+        raise CannotBuild(built)
+    return built
+
+
+@cache
+def _built(
+    source: Path, flags: tuple[str, ...], this: Processor, environment: tuple[str | None, ...]
+) -> ctypes.CDLL | str:
+    """Return the loaded library; or the reason why there is none, so that failures are cached too.
+
+    `environment`, the values of `ENVIRONMENT`, belongs to the cache's key: they are read below.
+    """
+    try:
+        return _build(source, flags, this)
+    except CannotBuild as error:
+        return str(error)
+
+
+def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL:
+    compiler = _compiler()
+    texts = [path.read_text() for path in (source, *_headers(source))]
+    key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(this.instructions)])
+    name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    path = _cache_folder() / name
+    try:
+        if not path.exists():
+            with replacing(path) as temporary:
+                output = ["-o", str(temporary), str(source)]
+                command = [*compiler, *FLAGS, *flags, f"-I{FOLDER}", *output]
+                subprocess.run(command, check=True, capture_output=True, text=True)
+        return ctypes.CDLL(str(path))
+    except subprocess.CalledProcessError as error:
+        messages = [line for line in error.stderr.splitlines() if "error" in line]
+        message = messages[0] if messages else f"exit {error.returncode}"
+        raise CannotBuild(f"{compiler[0]}: {message}") from error
+    except BadInput as error:
+        raise CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another") from error
+    except OSError as error:
+        raise CannotBuild(str(error)) from error
+
+
+def _headers(source: Path) -> list[Path]:
+    return sorted({*source.parent.glob("*.h"), *FOLDER.glob("*.h")})
+
+
+def _cache_folder() -> Path:
+    """Return the user's folder for what can be made again; raise `CannotBuild` without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
+    except RuntimeError as error:
+        reason = "there is no home folder; XDG_CACHE_HOME can name a cache folder"
+        raise CannotBuild(reason) from error
+
+
+def _compiler() -> list[str]:
+    """Return the command of the C++ compiler, from CXX; raise `CannotBuild` if there is none."""
+    command = os.environ.get("CXX") or "g++"
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise CannotBuild(f"CXX is {command!r}, which is no command: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise CannotBuild(f"there is no compiler {words[0] if words else command!r}")
+    return words

@@ -1,0 +1,371 @@
+"""Benchmarks of training, measurements and the ledger against plain PyTorch (`carry bench`).
+
+Tasks that are compared are timed in turns, in one process on the same machine.
+"""
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from carry_core import bridges, interventions, measure, sums
+from carry_core import model as core_model
+from carry_core.errors import BadInput
+from carry_core.files import data_dir, json_bytes
+from carry_core.interventions import INTACT, Ablation
+from carry_core.model import ModelConfig, Transformer, rotate
+from carry_fast import engine, processor
+from carry_fast.layers import keep_memory
+from carry_paper.bench import lens
+from carry_paper.catalogue import load
+from carry_paper.checksums import save_listed
+from carry_paper.schemas import read_json
+from carry_train import choice, groups
+from carry_train.groups import RECIPES, Group
+from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
+from carry_train.trainer import BETAS, EPSILON, Trainer, commit
+
+Row = dict[str, Any]
+DROPOUT = 0.1  # the paper's rate
+CALLS = 2  # of a task, one after the other, in each round
+LAYERS = [Group(f"n{layers}", ModelConfig(layers=layers), fraction=0.01) for layers in (1, 2, 3)]
+
+
+class Plain:
+    """The baseline: the model and the optimiser step as a PyTorch user writes them, for one run."""
+
+    def __init__(self, group: Group) -> None:
+        self.config = group.config
+        self.model = Transformer(group.config).train()
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=1e-3,
+            betas=BETAS,
+            eps=EPSILON,
+            weight_decay=group.decay,
+            fused=True,
+        )
+
+    def logits(self, tokens: Tensor, dropout: float) -> Tensor:
+        """Return logits at all positions, by `scaled_dot_product_attention` and `F.dropout`."""
+        by_head = (self.config.heads, self.config.d_head)
+        resid = self.model.embed(tokens) * math.sqrt(self.config.d_model)
+        for block in self.model.blocks:
+            x = block.norm(resid)
+            q = rotate(block.q(x).unflatten(-1, by_head), block.rotation).transpose(1, 2)
+            k = rotate(block.k(x).unflatten(-1, by_head), block.rotation).transpose(1, 2)
+            v = rotate(block.v(x).unflatten(-1, by_head), block.rotation).transpose(1, 2)
+            z = F.scaled_dot_product_attention(
+                q, k, v, dropout_p=dropout, is_causal=self.config.causal
+            )
+            resid = resid + F.dropout(block.o(z.transpose(1, 2).flatten(-2)), dropout)
+            hidden = F.dropout(F.relu(block.up(block.norm(resid))), dropout)
+            resid = resid + F.dropout(block.down(hidden), dropout)
+        logits: Tensor = self.model.unembed(self.model.norm(resid))
+        return logits
+
+    def step(self, a: Tensor, b: Tensor) -> None:
+        """Take one AdamW step on a batch of sums, `[sum]` each."""
+        layout = self.config.layout
+        logits = self.logits(sums.encode(a, b, layout), DROPOUT)[:, list(layout.loss_positions)]
+        loss = F.cross_entropy(logits.flatten(0, 1), sums.targets(a, b, layout).flatten())
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+
+
+def in_turns(
+    tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any
+) -> pd.DataFrame:
+    """Return the seconds that each task takes, with a row for each round of all tasks.
+
+    The tasks take turns, so that a slow moment of the machine affects all of them.
+    """
+    # It is imported only here, since it warns if CUDA is installed without a device.
+    from torch.utils.benchmark import Timer
+
+    timers = {
+        name: Timer("f()", globals={"f": f}, num_threads=threads, **clock)
+        for name, f in tasks.items()
+    }
+    rows = []
+    for _ in range(rounds):
+        rows.append({name: timer.timeit(CALLS).mean for name, timer in timers.items()})
+    return pd.DataFrame(rows)
+
+
+def ratios(slow: pd.Series, fast: pd.Series, decimals: int = 2) -> Row:
+    """Return the speed-up of a task over the rounds: the median, the lowest, the highest."""
+    ratio = (slow / fast).round(decimals)
+    return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
+
+
+def train(
+    device: str = "cpu", groups: Sequence[Group] = LAYERS, runs: int = 1, rounds: int = 5
+) -> list[Row]:
+    """Time a training step of ours, with `runs` runs in lockstep.
+
+    On a CPU it is compared with that of `Plain`, in processor time.
+    """
+    keep_memory()  # as in training; the baseline gains from it as well
+    rows = []
+    for group in groups:
+        rows += _train_rows(group, device, runs, rounds)
+    return rows
+
+
+def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
+    """Return a row for each precision in which the group can be trained on the device."""
+    on_cpu = device == "cpu"
+    recipe, numbers = RECIPES["quick"], list(range(runs))
+    trainers: dict[Precision, Trainer] = {}
+    for precision in choice.available(Request(), group, recipe, device):
+        is_emulated = precision == TORCH_BF16 and not choice.multiplies_bf16(device)
+        # The step in Triton takes whole epochs at once.
+        if precision.implementation != TRITON and not is_emulated:
+            trainers[precision] = Trainer(group, recipe, numbers, device, precision)
+    reference = trainers[TORCH_FP32]
+    a, b = reference.batches(reference.train, group.batch)[0]
+
+    tasks: dict[str, Callable[[], Any]] = {}
+    for precision, trainer in trainers.items():
+        tasks[str(precision)] = partial(trainer.step, a, b, 1)
+    if on_cpu:
+        tasks["plain"] = partial(Plain(group).step, a[0], b[0])
+        seconds = in_turns(tasks, rounds, 1, timer=time.process_time)
+    else:
+        seconds = in_turns(tasks, rounds, 1)
+    milliseconds = (1e3 * seconds.median()).round(1)
+
+    rows = []
+    for precision, trainer in trainers.items():
+        row: Row = {
+            "device": "cpu" if on_cpu else trainer.made_by["device"],
+            "runs": runs,
+            "layers": group.config.layers,
+            "precision": str(precision),
+            "ours, ms": milliseconds[str(precision)],
+        }
+        if on_cpu:
+            row["plain fp32, ms"] = milliseconds["plain"]
+            row |= ratios(seconds["plain"], seconds[str(precision)])
+        rows.append(row)
+    return rows
+
+
+def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
+    """Compare Table 1's measurements, which share a prefix, with a plain pass for each of them."""
+    model = Transformer(ModelConfig()).eval()
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    interventions = table_1(model)
+    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
+
+    @torch.inference_mode()
+    def apart() -> None:
+        hooks = [intervention.hook(model) for intervention in interventions]
+        for hook in hooks:
+            for tokens in batches:
+                model(tokens, hook)
+
+    threads = torch.get_num_threads()
+    shared = partial(measure.class_accuracies, model, a, b, interventions)
+    seconds = in_turns({"apart": apart, "shared": shared}, rounds, threads)
+    row: Row = {"passes": len(interventions), "sums": n_sums, "threads": threads}
+    return [row | medians(seconds) | ratios(seconds["apart"], seconds["shared"])]
+
+
+def measurements(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with plain passes, with itself unchecked, and with TransformerLens.
+
+    A row has the seconds of both, and the ratio by which the other is slower.
+    """
+    rows = predict(rounds, n_sums) + checks(rounds, n_sums)
+    with suppress(BadInput):  # TransformerLens need not be here
+        bridges.check_transformer_lens()
+        rows += against_transformer_lens(rounds, n_sums)
+    return rows
+
+
+def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with plain passes of the model, intact and as in Table 1."""
+    model = Transformer(ModelConfig()).eval()
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    read = model.config.layout.answer
+    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
+
+    @torch.inference_mode()
+    def plain(interventions: Sequence[Ablation]) -> None:
+        hooks = [intervention.hook(model, read=read) for intervention in interventions]
+        for tokens in batches:
+            for hook in hooks:
+                model(tokens, hook, read).argmax(-1)
+
+    rows = []
+    threads = torch.get_num_threads()
+    for name, conditions in (("intact", [INTACT]), ("Table 1", table_1(model))):
+        tasks: dict[str, Callable[[], Any]] = {
+            "against": partial(plain, conditions),
+            "predict": partial(measure.predict, model, a, b, conditions),
+        }
+        seconds = in_turns(tasks, rounds, threads)
+        row: Row = {"what": name, "against": "plain passes"}
+        row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
+        rows.append(row | medians(seconds) | ratios(seconds["against"], seconds["predict"]))
+    return rows
+
+
+class OnePassEach(Transformer):
+    """A model whose weights alone do not say what it computes, for all that `predict` knows."""
+
+
+# The functions that check sums, models, interventions, tokens and what hooks return. In their
+# places stand these, which accept anything.
+UNCHECKED: tuple[tuple[Any, str, Any], ...] = (
+    (measure, "some_sums", lambda sums, width: sums),
+    (measure, "checked_config", lambda model: model.config),
+    (measure, "check_intervention", lambda value: None),
+    (interventions, "checked_config", lambda model: model.config),
+    (engine, "is_precise", lambda model: True),
+    (engine, "is_own_kind", lambda intervention: True),
+    (ModelConfig, "checked_read", lambda config, read, length=None: read),
+    (core_model, "checked_hook", lambda hook, *points, **read: hook),
+    (core_model, "checked_embedding", lambda embed, tokens, layout: embed(tokens)),
+)
+
+
+@contextmanager
+def unchecked(model: Transformer) -> Iterator[None]:
+    """Have the core check nothing, to see what its checks cost."""
+    is_plain = type(model) is Transformer
+    with ExitStack() as stack:
+        for owner, name, accepts_anything in UNCHECKED:
+            stack.enter_context(mock.patch.object(owner, name, accepts_anything))
+        stack.enter_context(mock.patch.object(engine, "is_plain", return_value=is_plain))
+        yield
+
+
+def checks(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with itself without any checks; the ratio is what these cost.
+
+    The model of the last row is run once for each intervention, and so what its hooks return is
+    checked.
+    """
+    a, b = sums.unrank(torch.arange(n_sums), 3)
+    plain, one_pass_each = Transformer(ModelConfig()).eval(), OnePassEach(ModelConfig()).eval()
+    rows = []
+    for name, model, conditions in (
+        ("intact", plain, [INTACT]),
+        ("Table 1", plain, table_1(plain)),
+        ("Table 1, one pass each", one_pass_each, table_1(one_pass_each)),
+    ):
+        checked = partial(measure.predict, model, a, b, conditions)
+
+        def without(
+            model: Transformer = model, checked: Callable[[], Any] = checked
+        ) -> list[Tensor]:
+            with unchecked(model):
+                answers: list[Tensor] = checked()
+            return answers
+
+        threads = torch.get_num_threads()
+        seconds = in_turns({"against": without, "predict": checked}, rounds, threads)
+        row: Row = {"what": name, "against": "no checks"}
+        row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
+        rows.append(row | medians(seconds) | ratios(seconds["predict"], seconds["against"], 3))
+    return rows
+
+
+def against_transformer_lens(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
+    """Compare `measure.predict` with TransformerLens in Table 1, on the same weights and sums.
+
+    These are a trained run and sums from all over. `equal` is the share of equal answers.
+
+    Raises:
+        BadInput: TransformerLens is missing or too old, or there is no run of the main group.
+    """
+    model = load(groups.MAIN, runs=[0]).model(0)
+    a, b = sums.unrank(torch.linspace(0, sums.n_sums(3) - 1, n_sums).long(), 3)
+    conditions = table_1(model)
+    theirs = lens.TableOne(model, conditions)
+    ours = partial(measure.predict, model, a, b, conditions)
+    threads = torch.get_num_threads()
+    same = [one == other for one, other in zip(theirs.answers(a, b), ours(), strict=True)]
+    equal = torch.stack(same).all(-1).double().mean().item()
+    seconds = in_turns({"against": partial(theirs.answers, a, b), "predict": ours}, rounds, threads)
+    row: Row = {"what": "Table 1", "against": theirs.name}
+    row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
+    row |= medians(seconds) | ratios(seconds["against"], seconds["predict"])
+    return [row | {"equal": equal}]
+
+
+def table_1(model: Transformer) -> list[Ablation]:
+    """Return the conditions of Table 1: intact, without one last head or the MLP."""
+    return [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
+
+
+def medians(seconds: pd.DataFrame) -> Row:
+    """Return the median seconds of each task."""
+    return {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
+
+
+class Benchmark(BaseModel):
+    """A stored benchmark: what was measured, and with what."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    processor: str
+    capability: str
+    torch: str
+    commit: str
+    rows: list[dict[str, str | int | float]]
+
+
+def path_of(benchmark: str) -> Path:
+    """Return the path of a benchmark's results."""
+    return data_dir() / "results" / f"bench_{benchmark}.json"
+
+
+def saved(benchmark: str) -> dict[str, Any]:
+    """Return a stored benchmark, its `rows` and what it was measured with.
+
+    Raises:
+        BadInput: It is missing or damaged.
+    """
+    remedy = f"delete it and write it with `carry bench {benchmark} --save`"
+    return read_json(path_of(benchmark), Benchmark, remedy).model_dump()
+
+
+def check_devices(benchmark: str, devices: Collection[Any]) -> None:
+    """Raise `BadInput` if the stored benchmark covers devices that are not among these."""
+    if os.path.lexists(path_of(benchmark)):
+        stored = {str(row["device"]) for row in saved(benchmark)["rows"] if "device" in row}
+        lost = sorted(stored - {*devices})
+        if lost:
+            raise BadInput(
+                f"{path_of(benchmark)} has rows of {', '.join(lost)}, which is not here: "
+                "run it there, or delete it to begin anew."
+            )
+
+
+def save(benchmark: str, rows: list[Row]) -> Path:
+    """Write a benchmark's rows and what they were measured with; return the file."""
+    check_devices(benchmark, {row.get("device") for row in rows})
+    conditions = {
+        "processor": processor.this().model or platform.machine(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+    return save_listed(path_of(benchmark), json_bytes(conditions | {"rows": rows}))

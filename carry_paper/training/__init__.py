@@ -1,1 +1,0 @@
-"""Training: the stacked forward pass, its step in C++, the trainer, checkpoints and benchmarks."""

@@ -1,0 +1,124 @@
+"""Seeds of a run: its random streams come from its number, or from seeds that a user sets."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.random import SeedSequence
+
+from carry_core.errors import BadInput
+from carry_core.runs import check_count
+from carry_train.groups import Group
+
+# Each of these children of a number's `SeedSequence` seeds one stream.
+SPLIT, WEIGHTS, DROPOUT, ORDER = range(4)
+MOST_SEED = 2**63 - 1
+NAMES = ("init", "order", "mask")  # of the seeds, as in `--init-seed`, and in a run's record
+Recorded = dict[str, Any]
+
+
+class Streams(NamedTuple):
+    """Independent random streams of one run.
+
+    Attributes:
+        split: The training and test sums, their order, and the longer sums.
+        weights: The initial weights.
+        dropout: The dropout masks.
+        order: A permutation of the training sums; None leaves them as they are.
+    """
+
+    split: torch.Generator
+    weights: torch.Generator
+    dropout: SeedSequence
+    order: torch.Generator | None
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds that are given to runs; None stands for a run's own number.
+
+    All runs with `init` 3 start from the initial weights of run 3, and runs with `mask` 3 have its
+    dropout masks. With `order`, the training sums of a run are permuted, by a stream that nothing
+    else uses. The split itself always comes from the run's number.
+    """
+
+    init: int | None = None
+    order: int | None = None
+    mask: int | None = None
+
+    def streams(self, run: int) -> Streams:
+        """Return the random streams of a run."""
+        init = run if self.init is None else self.init
+        mask = run if self.mask is None else self.mask
+        return Streams(
+            split=_generator(run, SPLIT),
+            weights=_generator(init, WEIGHTS),
+            dropout=_child(mask, DROPOUT),
+            order=None if self.order is None else _generator(self.order, ORDER),
+        )
+
+    def record(self, run: int) -> Recorded:
+        """Return the seeds by name, as in a run's record; `order` None permutes nothing."""
+        return {
+            "init": run if self.init is None else self.init,
+            "order": self.order,
+            "mask": run if self.mask is None else self.mask,
+        }
+
+    def check_group(self, group: Group) -> None:
+        """Raise `BadInput` if `init` is set for a finetuned group, which starts from its parent."""
+        if group.parent is not None and self.init is not None:
+            raise BadInput(
+                f"--init-seed {self.init}: {group.name} starts from the weights of "
+                f"{group.parent[0]}, which it does not change: drop it, or leave this group out."
+            )
+
+    def check_run(self, group: Group, record: dict[str, Any], path: Path) -> None:
+        """Raise `BadInput` if a finished or unfinished run in `path` has other seeds."""
+        run = record["run"]
+        before = recorded(record)
+        # A finetuned run has no initial weights of its own.
+        names = NAMES if group.parent is None else NAMES[1:]
+        requested = self.record(run)
+        default = OWN.record(run)
+        if all(before.get(name) == requested[name] for name in names):
+            return
+        set_by_hand = [name for name in names if before.get(name) != default[name]]
+        options = " ".join(f"--{name}-seed {before.get(name)}" for name in set_by_hand)
+        raise BadInput(
+            f"Run {run} of {group.name} has other seeds ({path}): "
+            f"pass {options or 'no seeds'} to go on with it, choose other runs with --runs, "
+            "or another data folder with CARRY_DATA."
+        )
+
+
+OWN = Seeds()
+
+
+def recorded(record: dict[str, Any]) -> Recorded:
+    """Return the seeds of a run with this record; its number, if the record is too old for them."""
+    seeds: Recorded = record.get("seeds") or OWN.record(record["run"])
+    return seeds
+
+
+def check_seeds(seeds: object) -> None:
+    """Raise `ValueError` unless these are seeds by name; `parent` has those of a parent run."""
+    if not isinstance(seeds, dict):
+        raise ValueError("its seeds are no object")
+    for name, seed in seeds.items():
+        if name == "parent":
+            check_seeds(seed)
+        elif seed is not None:
+            check_count(f"seeds.{name}", seed, 0)
+
+
+def _child(number: int, use: int) -> SeedSequence:
+    """Return one of the sequences that `SeedSequence(number).spawn` returns."""
+    return SeedSequence(number, spawn_key=(use,))
+
+
+def _generator(number: int, use: int) -> torch.Generator:
+    seed = int(_child(number, use).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,237 @@
+"""The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from carry_core import measure
+from carry_core.interventions import INTACT
+from carry_core.model import ModelConfig
+from carry_fast import compiled, prefixes
+from carry_fast.blocks import PlainBlock, Zeroed
+from carry_fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
+from carry_fast.first_layer import FirstLayer
+from carry_paper.catalogue import load
+from carry_paper.findings import last_layer
+from tests.conftest import drawn, random_model, tokens_of, zero_ablations
+from tests.helpers.tolerances import assert_close
+
+# The smallest and largest models that there is room for, and some in between.
+SHAPES = {
+    "one layer": ModelConfig(layers=1, width=3, d_ff=16),
+    "two layers": ModelConfig(layers=2, width=3),
+    "three layers": ModelConfig(layers=3, width=1, d_ff=48),
+    "decoder": ModelConfig(layers=2, width=2, causal=True),
+    "wide": ModelConfig(layers=2, width=1, d_ff=1024),
+    "long": ModelConfig(layers=2, width=10, d_ff=16),
+    "long decoder": ModelConfig(layers=2, width=10, causal=True, d_ff=16),
+}
+# Fewer sums or rows than pass through together, just as many, and more.
+COUNTS = (1, 23, 24, 25, 50)
+CONDITIONS = [
+    Zeroed(),
+    Zeroed(skip=True),
+    Zeroed(frozenset({0})),
+    Zeroed(frozenset({1}), skip=True),
+    Zeroed(frozenset({0, 1})),
+]
+
+
+pytestmark = pytest.mark.needs("the forward pass in C++")
+
+
+def stream(count, positions, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, positions, compiled.D_MODEL, generator=generator)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_part_is_pytorch_s(shape, count):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=count)
+    first, compiled_first = FirstLayer(model), CompiledFirstLayer(model)
+    block = model.blocks[-1]
+    for query in ([*range(config.layout.length)], [*config.layout.answer], [2, 0]):
+        expected = first.mids(tokens, query, CONDITIONS)
+        actual = compiled_first.mids(tokens, query, CONDITIONS)
+        for zeroed in CONDITIONS:
+            assert_close(actual[zeroed], expected[zeroed])
+
+        by_torch, by_compiler = PlainBlock(block, query), CompiledBlock(block, query)
+        resid = stream(count, config.layout.length)
+        z = by_torch.z(resid)
+        assert_close(by_compiler.z(resid), z)
+        expected = by_torch.mids(resid[:, query], z, CONDITIONS)
+        actual = by_compiler.mids(resid[:, query], z, CONDITIONS)
+        for zeroed in CONDITIONS:
+            mid = expected[zeroed]
+            assert_close(actual[zeroed], mid)
+            assert_close(by_compiler.after(mid, zeroed), by_torch.after(mid, zeroed))
+        for silent in ({0}, set(range(0, config.d_ff, 2)), set(range(config.d_ff))):
+            zeroed = Zeroed(neurons=frozenset(silent))
+            assert_close(by_compiler.after(mid, zeroed), by_torch.after(mid, zeroed))
+        assert by_compiler.after(mid, Zeroed(mlp=True)) is mid
+        assert_close(CompiledUnembedding(model)(mid), model.unembed(model.norm(mid)))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("d_ff", [16, 128, 1024])
+def test_rows_with_what_some_neurons_write(d_ff, count):
+    config = ModelConfig(layers=1, width=1, d_ff=d_ff)
+    block = random_model(config, 2, noise=0.1).blocks[0]
+    mid = stream(count, 1)[:, 0]
+    fired = CompiledBlock(block, [0]).fire(mid)
+    neurons = block.up(block.norm(mid)).relu()
+    assert_close(fired.neurons, neurons)
+    assert torch.equal(fired.active, compiled.bits(fired.neurons > 0))
+
+    rows = torch.randint(count, (2 * count + 1,), generator=torch.Generator().manual_seed(0))
+    some = torch.rand(d_ff, generator=torch.Generator().manual_seed(1)) < 0.4
+    add = CompiledBlock(block, [0]).with_neurons
+    for mask in (some, torch.ones_like(some), torch.zeros_like(some)):
+        neuron_bits = compiled.bits(mask[None])[0]
+        actual = add(mid, fired, neuron_bits, rows)
+        assert_close(actual, mid[rows] + (neurons[rows] * mask) @ block.down.weight.mT)
+    assert add(mid, fired, neuron_bits, rows[:0]).shape == (0, compiled.D_MODEL)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
+    ablations = zero_ablations(config)
+    for read in (None, config.layout.answer):
+        shared = prefixes.SharedPrefix(model, ablations, read)
+        assert isinstance(shared.blocks[0], CompiledBlock)
+        intact = model(tokens, read=read)
+        for ablation, logits in zip(ablations, shared(tokens), strict=True):
+            expected = model(tokens, ablation.hook(model, read=read), read)
+            scale = float(expected.abs().max())
+            assert_close(logits, expected)
+            assert ablation == INTACT or (logits - intact).abs().max() > 1e-3 * scale, ablation
+
+
+def test_neurons_of_the_final_mlp_are_ablated_as_by_pytorch(monkeypatch):
+    model = load("n2_s0.3_w0.2").model(0)
+    config, (a, b) = model.config, drawn(model.config, count=300)
+    generator = torch.Generator().manual_seed(0)
+    neurons = torch.rand(4, config.d_ff, generator=generator) < 0.5
+    neurons[1] = neurons[0]
+    neurons[1, :20] ^= True  # near the first set; the others are not
+    sets = [
+        torch.arange(300),
+        torch.arange(150).repeat_interleave(2),
+        torch.arange(100, 300),
+        torch.tensor([], dtype=torch.int64),
+    ]
+    monkeypatch.setattr(last_layer, "CHUNK", 64)
+    answers = []
+    for is_compiled in (lambda model: False, compiled.is_compiled):
+        monkeypatch.setattr(last_layer, "is_compiled", is_compiled)
+        layer = last_layer.LastLayer(model, 300)
+        assert (layer.compiled is None) == (layer.unembed is None) == (not answers), is_compiled
+        measure.predict(model, a, b, watch=lambda name, x, layer=layer: watched(name, x, layer))
+        answers.append(layer.answers(neurons, sets))
+    for by_torch, by_compiler in zip(*answers, strict=True):
+        assert torch.equal(by_torch, by_compiler)
+    assert len(answers[0][0].unique()) == 10
+    assert not torch.equal(answers[0][0][sets[1]], answers[0][1])
+
+
+def watched(name, x, layer):
+    if name == "blocks.1.resid_mid":
+        layer.append(x)
+
+
+@pytest.mark.parametrize("shape", ["one layer", "two layers", "long decoder"])
+def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
+    assert CompiledFirstLayer(model).has_usable_terms
+    scores = FirstLayer(model).score
+    spread = scores.max() - scores[scores.isfinite()].min()
+    model.blocks[0].q.weight *= 4_000 / spread
+    model.blocks[0].q.bias *= 4_000 / spread
+    assert not CompiledFirstLayer(model).has_usable_terms
+    (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
+    expected = model(tokens)
+    # float32 rounds scores of some thousands to a few times 1e-4
+    assert_close(logits, expected, scale=200 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
+def test_scores_too_large_for_float32_give_nan_as_in_the_model(shape, layer, monkeypatch):
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
+    for part in (model.blocks[layer].q, model.blocks[layer].k):
+        part.weight *= 1e20
+    is_nan = model(tokens).isnan()
+    assert is_nan.any()
+    for is_compiled in (compiled.is_compiled, lambda model: False):
+        monkeypatch.setattr(compiled, "is_compiled", is_compiled)
+        (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
+        assert torch.equal(logits.isnan(), is_nan)
+
+
+@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
+def test_no_bit_depends_on_the_number_of_threads(shape):
+    """The first layer's tables are made once: MKL may round them otherwise with more threads."""
+    config = SHAPES[shape]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=260)
+    threads = torch.get_num_threads()
+    prefix = prefixes.SharedPrefix(model, [INTACT])
+    logits = []
+    for n_threads in (1, 2, 5):
+        torch.set_num_threads(n_threads)
+        try:
+            logits.append(prefix(tokens)[0])
+        finally:
+            torch.set_num_threads(threads)
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2])
+
+
+def test_what_there_is_no_room_for_is_computed_by_pytorch():
+    fits = ModelConfig(layers=1, width=1, d_ff=16)
+    assert compiled.is_compiled(random_model(fits))
+    assert not compiled.is_compiled(random_model(fits).double())
+    for other in (
+        ModelConfig(layers=1, width=1, d_model=64),
+        ModelConfig(layers=1, width=1, heads=4),
+        ModelConfig(layers=1, width=1, d_ff=24),
+        ModelConfig(layers=1, width=1, d_ff=1040),
+        ModelConfig(layers=1, width=11, d_ff=16),
+    ):
+        assert not compiled.has_room(other), other
+
+
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.parametrize("lacks", ["compiler", "avx2", "cache", "home"])
+def test_where_nothing_can_be_compiled_pytorch_computes(
+    lacks, monkeypatch, processor_with, tmp_path
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if lacks == "compiler":
+        monkeypatch.setenv("CXX", "no-such-compiler")
+    elif lacks == "cache":
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    elif lacks == "home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.delenv("HOME", raising=False)  # libraries are tried once for each home
+        monkeypatch.setattr(Path, "home", no_home)
+    else:
+        processor_with(compiled.INSTRUCTIONS - {"avx2"})
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
+    assert compiled.library() is None
+    shared = prefixes.SharedPrefix(model, [INTACT])
+    assert isinstance(shared.blocks[0], PlainBlock)
+    assert_close(shared(tokens)[0], model(tokens))
+    assert not [path for path in tmp_path.rglob("*") if path.name != "file"]

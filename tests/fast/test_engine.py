@@ -1,0 +1,102 @@
+"""The seam between core and engines: which one measures, and that the numbers are the same."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import torch
+
+import carry_fast.engine
+from carry_core import engine, measure
+from carry_core.errors import BadInput
+from carry_core.interventions import Ablation, MeanAblation, Patch
+from tests.conftest import SHAPES, drawn, random_model
+from tests.helpers.tolerances import assert_close
+
+pytestmark = pytest.mark.machine
+
+
+def test_the_installed_engine_is_found_and_may_be_switched_off(monkeypatch):
+    monkeypatch.delenv("CARRY_ENGINE", raising=False)
+    assert engine.engine() is carry_fast.engine
+    monkeypatch.setenv("CARRY_ENGINE", "fast")
+    assert engine.engine() is carry_fast.engine
+    monkeypatch.setenv("CARRY_ENGINE", "plain")
+    assert engine.engine() is engine
+    monkeypatch.setenv("CARRY_ENGINE", "warp")
+    with pytest.raises(BadInput, match="^CARRY_ENGINE=warp: expected one of plain, fast.$"):
+        measure.predict(random_model(SHAPES["encoder"]), [1], [2])
+
+
+def test_the_core_alone_measures_by_plain_passes(monkeypatch):
+    monkeypatch.setattr(engine, "_installed", dict)
+    monkeypatch.delenv("CARRY_ENGINE", raising=False)
+    assert engine.engine() is engine
+
+
+@pytest.mark.parametrize("shape", ["encoder", "decoder"])
+def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
+    config = SHAPES[shape]
+    model, (a, b) = random_model(config, 1, noise=0.2).double(), drawn(config, count=measure.FEW)
+    conditions = [
+        Ablation(),
+        Ablation(heads={(0, 1)}),
+        MeanAblation(heads={(0, 1)}),
+        Patch(mlps={0}, source=(2, 6)),
+    ]
+    measured = []
+    for name in ("plain", "fast"):
+        monkeypatch.setenv("CARRY_ENGINE", name)
+        measured.append(
+            {
+                "table": measure.accuracy(model, a, b, conditions),
+                "attention": measure.attention(model, a, b),
+                "activations": measure.activations(model, a, b, ["logits", "blocks.0.mlp.post"]),
+                "decision head": measure.carries_moved_by_heads(model),
+                "exact": measure.exact_match_without_heads(model),
+            }
+        )
+    plain, fast = measured
+    pd.testing.assert_frame_equal(plain["table"], fast["table"])
+    assert_close(fast["attention"], plain["attention"])
+    for name, x in plain["activations"].items():
+        assert_close(fast["activations"][name], x)
+    assert plain["decision head"] == fast["decision head"]
+    assert plain["exact"] == fast["exact"]
+
+
+def test_a_patch_from_another_source_is_another_change():
+    """Two patches of one part share no activation if their sources differ."""
+    config = SHAPES["encoder"]
+    model, tokens = random_model(config, 1, noise=0.5), torch.zeros(1, config.layout.length).long()
+    patch = Patch(mlps={0})
+    sources = [(torch.tensor([number]), torch.tensor([number])) for number in (1, 3)]
+    first, second = carry_fast.engine.passes(model, [patch] * 2, sources=sources)(tokens)
+    assert not torch.equal(first, second)
+    for logits, source in zip((first, second), sources, strict=True):
+        assert_close(logits, model(tokens, patch.hook(model, source)))
+
+
+ALONE = """
+import sys
+for name in ("carry_fast", "carry_train", "carry_paper"):
+    sys.modules[name] = None
+import carry_core.engine as engine
+engine._installed = dict
+import torch
+from carry_core import Ablation, ModelConfig, Transformer, accuracy, attention, measure, sample
+model = Transformer(ModelConfig()).eval()
+a, b = sample(20, 3, seed=0)
+print(len(accuracy(model, a, b, Ablation(heads={(1, 0)}))), attention(model, a, b).shape)
+print(len(measure.carries_moved_by_heads(model)))
+"""
+
+
+@pytest.mark.slow
+def test_the_core_imports_and_measures_without_the_other_packages():
+    result = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=False
+    )
+    assert result.stderr == ""
+    assert result.stdout == "15 torch.Size([2, 2, 10, 10])\n2\n"

@@ -1,0 +1,178 @@
+"""Time and memory of a training are estimated before it begins, for a large group from its size."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from carry_core.model import ModelConfig, Transformer
+from carry_train import estimates, groups, loop, progress
+from carry_train.checkpoints import Checkpoints
+from carry_train.choice import Choice
+from carry_train.groups import MAIN
+from carry_train.precisions import TORCH_FP32
+from carry_train.progress import NOT_BEGUN, Progress
+from carry_train.trainer import Trainer
+
+SMALL = "digits2_n1_s0.4_w1.0"
+SECONDS = 0.25  # of a step
+
+
+@pytest.fixture
+def timed(monkeypatch) -> list[str]:
+    """The groups whose steps are timed; each step takes as long as the last."""
+    names: list[str] = []
+
+    def step(trainer):
+        names.append(trainer.group.name)
+        return {}
+
+    clock = iter(SECONDS * i for i in range(1000))
+    monkeypatch.setattr(estimates.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(Trainer, "train_epoch", step)
+    return names
+
+
+def seconds_left(name, tmp_path, runs, epochs=None):
+    group = groups.find(name)
+    recipe = groups.find_recipe("paper", group, epochs)
+    checkpoints = Checkpoints(tmp_path, group, recipe)
+    choices = dict.fromkeys(runs, Choice(TORCH_FP32))
+    return estimates.seconds_left(checkpoints, runs, "cpu", choices)
+
+
+def test_runs_take_their_epochs_in_turns_less_those_that_are_done(timed, tmp_path):
+    group = groups.find(SMALL)
+    one = seconds_left(SMALL, tmp_path, {0: NOT_BEGUN}, epochs=10)
+    test_sums = 0.4 * 5050
+    in_a_pass = groups.RECIPES["paper"].steps_in_epoch(group)
+    steps = 10 * (in_a_pass + estimates.TEST_OVER_STEP * test_sums / group.batch)
+    assert one == pytest.approx(SECONDS * steps)
+    six = seconds_left(SMALL, tmp_path, dict.fromkeys(range(6), NOT_BEGUN), epochs=10)
+    assert six == pytest.approx(6 * one)
+    half = seconds_left(SMALL, tmp_path, {3: Progress(5, 0)}, epochs=10)
+    assert half == pytest.approx(one / 2)
+    assert {*timed} == {SMALL}
+
+
+@pytest.mark.parametrize(
+    "name", ["n2_s0.3_w0.2_dff99999", "n40_s0.3_w0.2_d1024", "digits4_n2_s0.3_w0.2"]
+)
+def test_a_large_group_takes_no_step(timed, tmp_path, name):
+    """A step of the main group is timed in its place."""
+    recipe = groups.RECIPES["paper"]
+    seconds = estimates.step_seconds(groups.find(name), recipe, [0], "cpu", TORCH_FP32)
+    ratio = estimates.size(groups.find(name), recipe) / estimates.size(groups.find(MAIN), recipe)
+    assert seconds == pytest.approx(SECONDS * ratio)
+    assert ratio > estimates.LARGEST_TIMED
+    assert {*timed} == {MAIN}
+
+
+def test_the_parameters_are_those_of_a_model():
+    config = ModelConfig(layers=1, width=2, d_model=16, d_ff=24)
+    model = Transformer(config)
+    group = replace(groups.find(SMALL), config=config)
+    assert estimates.n_parameters(group) == sum(p.numel() for p in model.parameters())
+
+
+def test_a_group_that_no_memory_holds_is_refused_before_anything_is_made(
+    refused, data, monkeypatch
+):
+    monkeypatch.setattr(estimates, "memory_of", lambda device: 24 * 2**30)
+    monkeypatch.setattr(loop, "train_group", lambda *_: pytest.fail("it was trained"))
+    for options in ((), ("--dry-run",)):
+        message = refused("train", "n99_s0.3_w0.2_dff99999", "--device", "cpu", *options)
+        assert message.startswith("n99_s0.3_w0.2_dff99999 has 2,")
+        assert "of memory, and there are 24 here; expected a smaller model.\n" in message
+    assert list(data.iterdir()) == []
+
+
+def test_every_group_of_the_paper_fits_into_eight_gigabytes(monkeypatch):
+    monkeypatch.setattr(estimates, "memory_of", lambda device: 8e9)
+    recipe = groups.RECIPES["paper"]
+    for group in groups.GROUPS.values():
+        estimates.check_memory(group, recipe, "cpu")
+    assert estimates.memory_needed(groups.find(MAIN), recipe) < 1e8
+
+
+def test_memory_is_that_of_the_batches_that_a_recipe_takes():
+    paper, group = groups.RECIPES["paper"], groups.find(MAIN)
+    positions = group.config.layout.length + len(group.config.layout.answer)  # of two layers
+    hidden = 2 * 4 * group.config.d_ff * positions  # of a sum
+    whole, less = (
+        estimates.memory_needed(group, replace(paper, batch=batch)) for batch in (1000, 600)
+    )
+    assert whole - less == 400 * hidden
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("4294967296\n", 2**32), ("max\n", math.inf), (None, math.inf)]
+)
+def test_a_container_has_the_memory_that_it_may_use(monkeypatch, tmp_path, limit, expected):
+    def unknown(name):
+        raise ValueError(name)
+
+    monkeypatch.setattr(estimates.os, "sysconf", unknown)
+    monkeypatch.setattr(estimates, "CONTAINER_LIMIT", tmp_path / "memory.max")
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+    assert estimates.memory_of("cpu") == expected
+
+
+def test_a_large_group_whose_runs_are_there_needs_no_memory(carry, data, monkeypatch):
+    monkeypatch.setattr(estimates, "memory_of", lambda device: 1)
+    monkeypatch.setattr(progress, "missing", lambda *_: {})
+    assert carry("train", SMALL, "--device", "cpu")[0] == 0
+
+
+def all_by_pytorch(checkpoints, runs, conditions):
+    return dict.fromkeys(runs, Choice(TORCH_FP32))
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (
+            (),
+            " Shorter: --runs 0 (one run), --recipe quick or minute (fewer steps), "
+            "--precision auto (the fastest one here).",
+        ),
+        (
+            ("--runs", "2"),
+            " Shorter: --recipe quick or minute (fewer steps), "
+            "--precision auto (the fastest one here).",
+        ),
+        (
+            ("--runs", "2", "--precision", "fp32"),
+            " Shorter: --recipe quick or minute (fewer steps).",
+        ),
+        (("--runs", "0-1", "--recipe", "paper", "--precision", "fp32"), ""),
+    ],
+)
+def test_what_a_training_takes_is_said_before_it_begins(
+    carry, data, monkeypatch, processor_with, options, advice
+):
+    """With the options that would shorten it, unless they were used."""
+    processor_with({"bf16"})
+    began = []
+    monkeypatch.setattr(loop, "precisions_of", all_by_pytorch)
+    monkeypatch.setattr(estimates, "seconds_left", lambda *_: 7200.0)
+    monkeypatch.setattr(loop, "train_group", lambda *_: began.append(True) or True)
+    code, out, err = carry("train", "n2_s0.4_w0.5", "--device", "cpu", *options)
+    assert (code, err, began) == (0, "", [True])
+    group, total = out.splitlines()
+    assert group.startswith("n2_s0.4_w0.5: 2 layers, 40% of the sums, weight decay 0.5; run")
+    assert group.endswith(", 1000 epochs a run, about 2:00:00 in torch-fp32.")
+    estimated = "In all about 2:00:00 on cpu, estimated from a step of each group."
+    assert total == estimated + advice
+
+
+def test_no_faster_precision_is_advised_where_there_is_none(
+    carry, data, monkeypatch, processor_with
+):
+    processor_with({"avx2"})
+    monkeypatch.setattr(loop, "precisions_of", all_by_pytorch)
+    monkeypatch.setattr(estimates, "seconds_left", lambda *_: 60.0)
+    code, out, _ = carry("train", MAIN, "--runs", "0", "--device", "cpu", "--dry-run")
+    assert code == 0
+    assert out.endswith(" Shorter: --recipe quick or minute (fewer steps).\n")

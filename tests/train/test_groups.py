@@ -1,0 +1,142 @@
+"""Groups by their names: the grammar, one name for each group, and what refuses to parse."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carry_core.errors import BadInput
+from carry_core.model import ModelConfig
+from carry_train import groups
+from carry_train.groups import GROUPS, RECIPES, find, find_recipe, parsed
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_listed_name_describes_the_listed_group(name):
+    """Only the count of runs and the final MLP's curves are the list's own."""
+    listed = GROUPS[name]
+    described = parsed(name)
+    same = {"n_runs": listed.n_runs, "tracks_final_mlp": listed.tracks_final_mlp}
+    assert replace(described, **same) == listed
+
+
+def test_every_part_of_a_name_is_read():
+    group = find("decoder_pad7_primed40_n3_s0.25_w1.5_dff256_h4_d64_p0.05")
+    assert group.config == ModelConfig(3, 7, causal=True, d_model=64, heads=4, d_ff=256)
+    assert (group.fraction, group.decay, group.dropout) == (0.25, 1.5, 0.05)
+    assert (group.n_digits, group.primed, group.parent) == (3, 40, None)
+    assert str(group) == (
+        "3 layers, causal, d_ff 256, 4 heads, d_model 64, dropout 0.05, 25% of the sums, "
+        "weight decay 1.5, padded to 7 digits, with 40 7-digit sums"
+    )
+
+
+def test_digits_change_the_sums_and_large_batches_are_for_four():
+    two, four = find("digits2_n1_s0.5_w0.0"), find("digits4_n1_s0.5_w0.0")
+    assert (two.n_digits, two.config.width, two.batch, two.n_train) == (2, 2, 1024, 2525)
+    assert (four.n_digits, four.config.width, four.batch) == (4, 4, 8192)
+
+
+def test_a_finetuned_group_starts_from_a_snapshot_of_its_parent():
+    group = find("decoder_pad5_finetuned9_n1_s0.1_w0.0_h4")
+    name, epoch = group.parent
+    parent = find(name)
+    assert name == "decoder_pad5_n1_s0.1_w0.0_h4"
+    assert epoch in parent.snapshots
+    assert parent.config == group.config
+    assert group.n_train == 9
+
+
+LENGTHS = [
+    st.just([]),
+    st.just(["digits4"]),
+    st.integers(4, 12).map(lambda width: [f"pad{width}"]),
+    st.integers(1, 500).map(lambda primed: ["pad6", f"primed{primed}"]),
+    st.integers(1, 500).map(lambda primed: ["pad6", f"finetuned{primed}"]),
+]
+SIZES = {
+    "dff": st.integers(1, 2000),
+    "h": st.sampled_from([1, 2, 4, 8]),
+    "d": st.sampled_from([64, 128, 256]),
+    "p": st.floats(0, 0.9),
+}
+
+
+@given(st.data(), st.integers(1, 9), st.floats(0.001, 0.5), st.floats(0, 100))
+def test_each_group_has_one_name(data, layers, fraction, decay):
+    """Whatever the order of its parts, a name is the group's own or is answered with it."""
+    parts = [*data.draw(st.one_of(LENGTHS)), f"n{layers}", f"s{fraction}", f"w{decay}"]
+    for word in sorted(data.draw(st.sets(st.sampled_from(sorted(SIZES))))):
+        parts.append(f"{word}{data.draw(SIZES[word])}")
+    name = "_".join(data.draw(st.permutations(parts)))
+    own_name = name
+    try:
+        find(name)
+    except BadInput as error:
+        own_name = str(error).split(" is called ")[1].partition(":")[0]
+    group = find(own_name)
+    assert group.name == own_name
+    assert (group.config.layers, group.fraction, group.decay) == (layers, fraction, decay)
+    assert {*own_name.split("_")} <= {*parts}
+
+
+@pytest.mark.parametrize(
+    ("name", "own_name"),
+    [
+        ("n2_s0.30_w0.2", "n2_s0.3_w0.2"),
+        ("n2_s.3_w.2", "n2_s0.3_w0.2"),
+        ("n2_s0.3_w0", "n2_s0.3_w0.0"),
+        ("n2_s3e-1_w1", "n2_s0.3_w1.0"),
+        ("n02_s0.3_w0.2", "n2_s0.3_w0.2"),
+        ("digits3_n2_s0.3_w0.2", "n2_s0.3_w0.2"),
+        ("n2_s0.3_w0.2_dff128_h2_d128_p0.1", "n2_s0.3_w0.2"),
+        ("n2_s0.3_w0.2_h4_dff256", "n2_s0.3_w0.2_dff256_h4"),
+        ("n2_decoder_w0.2_s0.3", "decoder_n2_s0.3_w0.2"),
+    ],
+)
+def test_another_spelling_is_refused_with_the_groups_name(name, own_name):
+    with pytest.raises(BadInput, match=f"is called {own_name}: expected that spelling"):
+        find(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("n2_s0.3_w0.2_", "expected a name such as n2_s0.3_w0.2"),
+        ("n2_s0.3", "expected a name such as n2_s0.3_w0"),
+        ("n2_s0.3_w0.2_n2", "expected a name such as n2_s0.3_w0.2"),
+        ("n2_s0.3_w0.2_dff256.5", "expected a name such as n2_s0.3_w0.2"),
+        ("N2_s0.3_w0.2", "expected a name such as n2_s0.3_w0.2"),
+        ("n\u0662_s0.3_w0.2", "expected a name such as n3_s0.3_w0.2"),
+        ("", "expected a name such as"),
+        ("digits5_n2_s0.3_w0.2", "digits5: expected 2 to 4 digits, since all sums are enumerated"),
+        ("digits1_n2_s0.3_w0.2", "digits1: expected 2 to 4"),
+        ("digits4_pad6_n2_s0.3_w0.2", "either digits or pad"),
+        ("pad6_primed5_finetuned5_n2_s0.3_w0.2", "either primed or finetuned"),
+        ("primed5_n2_s0.3_w0.2", "expected a padded group"),
+        ("pad2_n2_s0.3_w0.2", "pad2: expected 3 to 12"),
+        ("n2_s0.6_w0.2", "s0.6: expected a share of the 500,500 sums"),
+        ("n2_s0.0_w0.2", "s0.0: expected a share"),
+        ("n2_s0.3_w1e999", "winf: expected 0 to 100"),
+        ("n2_s0.3_w1e+20", "w1e\\+20: expected 0 to 100"),
+        ("n2_s0.3_w1e+1", "called n2_s0.3_w10.0"),
+        ("n2_s0.3_w0.2_p1.0", "p1.0: expected 0 to 0.9"),
+        ("n0_s0.3_w0.2", "n0: expected 1 to 99 layers"),
+        ("n2_s0.3_w0.2_h3", "expected heads of an even size"),
+        ("n2_s0.3_w0.2_dff0", "d_ff=0"),
+    ],
+)
+def test_a_name_that_almost_parses_gets_one_line(name, message):
+    with pytest.raises(BadInput, match=message) as error:
+        find(name)
+    assert "\n" not in str(error.value)
+    assert repr(name) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["n2_s0.4_w0.5_dff256_h4", "pad5_n2_s0.3_w0.2"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_trains_a_group_that_nobody_listed(name, recipe):
+    group = find(name)
+    assert name not in groups.GROUPS
+    assert find_recipe(recipe, group).epochs(group) >= 1

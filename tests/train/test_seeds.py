@@ -1,0 +1,242 @@
+"""Seeds of a training that are set one by one: what each changes, and what a run with others is."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.random import SFC64, Generator, SeedSequence
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from carry_core.errors import BadInput
+from carry_core.runs import run_path
+from carry_paper import catalogue
+from carry_train import groups, loop, progress
+from carry_train.checkpoints import Checkpoints
+from carry_train.precisions import FUSED_FP32, TORCH_FP32
+from carry_train.seeds import OWN, Seeds
+from carry_train.trainer import Trainer, split
+from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
+
+pytestmark = pytest.mark.machine
+
+
+def original_streams(run: int) -> tuple[torch.Generator, torch.Generator, SeedSequence]:
+    """The derivation that made the runs that are shipped, as it was before seeds could be set."""
+    *torchs, dropout = SeedSequence(run).spawn(3)
+    seeds = [int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)) for seed in torchs]
+    data, weights = (torch.Generator().manual_seed(seed) for seed in seeds)
+    return data, weights, dropout
+
+
+def draws(generator: torch.Generator) -> list[int]:
+    return torch.randint(2**62, (5,), generator=generator).tolist()
+
+
+def words(sequence: SeedSequence) -> list[int]:
+    return Generator(SFC64(sequence)).integers(2**64, size=5, dtype=np.uint64).tolist()
+
+
+@pytest.mark.parametrize("run", [0, 5, 999])
+def test_without_seeds_the_streams_are_those_of_the_shipped_runs(run):
+    data, initial, dropout = original_streams(run)
+    streams = OWN.streams(run)
+    assert draws(streams.split) == draws(data)
+    assert draws(streams.weights) == draws(initial)
+    assert words(streams.dropout) == words(dropout)
+    assert streams.order is None
+
+
+def trained(group, run=0, seeds=OWN, precision=TORCH_FP32):
+    """A run after two batches of its first epoch."""
+    trainer = Trainer(group, QUICK, [run], precision=precision, seeds=seeds)
+    trainer.train_epoch(Ticks(2).pause)
+    return trainer
+
+
+def masks_of(trainer):
+    return (trainer.fused or trainer).masks.state(0)
+
+
+@pytest.mark.parametrize("precision", [TORCH_FP32, pytest.param(FUSED_FP32, marks=needs_fused)])
+def test_each_seed_changes_its_own_part_only(small_group, precision):
+    group = small_group
+    if precision == FUSED_FP32:  # it knows the paper's sizes only
+        group = replace(group, config=replace(group.config, d_model=128, d_ff=128))
+    by_run, seeded = (
+        Trainer(group, QUICK, [0], precision=precision),
+        Trainer(group, QUICK, [7], precision=precision),
+    )
+    start = Trainer(group, QUICK, [0], precision=precision, seeds=Seeds(init=7))
+    torch.testing.assert_close(weights(start), weights(seeded), rtol=0, atol=0)
+    assert torch.equal(start.train, by_run.train)
+    assert masks_of(start) == masks_of(by_run)
+
+    masked = Trainer(group, QUICK, [0], precision=precision, seeds=Seeds(mask=7))
+    torch.testing.assert_close(weights(masked), weights(by_run), rtol=0, atol=0)
+    assert torch.equal(masked.train, by_run.train)
+    assert masks_of(masked) == masks_of(seeded) != masks_of(by_run)
+
+    # setting what would be taken anyway changes no bit of what is trained
+    same, plain = (
+        trained(group, seeds=Seeds(init=0, mask=0), precision=precision),
+        trained(group, precision=precision),
+    )
+    torch.testing.assert_close(weights(same), weights(plain), rtol=0, atol=0)
+    assert same.seeds == plain.seeds
+
+
+@pytest.mark.parametrize("primed", [0, 20])
+def test_the_order_is_of_the_same_training_sums(small_group, primed):
+    group = replace(small_group, config=replace(small_group.config, width=4), primed=primed)
+    parts = {}
+    for name, run, seeds in (
+        ("own", 0, OWN),
+        ("permuted", 0, Seeds(order=3)),
+        ("again", 0, Seeds(order=3)),
+        ("otherwise", 0, Seeds(order=4)),
+    ):
+        streams = seeds.streams(run)
+        parts[name] = split(group, streams.split, streams.order)
+    train, test, long = parts["own"]
+    for name in ("permuted", "otherwise"):
+        assert torch.equal(parts[name][1], test)
+        assert torch.equal(parts[name][2], long)
+        assert sorted(parts[name][0].T.tolist()) == sorted(train.T.tolist())
+        assert not torch.equal(parts[name][0], train)
+    assert torch.equal(parts["again"][0], parts["permuted"][0])
+    assert not torch.equal(parts["otherwise"][0], parts["permuted"][0])
+
+
+def test_runs_in_lockstep_share_the_seed_that_is_set(small_group):
+    """As on a GPU: both start from the weights of run 7, each has its own split and masks."""
+    together = Trainer(small_group, QUICK, [0, 2], seeds=Seeds(init=7, order=1))
+    for i, run in enumerate((0, 2)):
+        alone = Trainer(small_group, QUICK, [run], seeds=Seeds(init=7, order=1))
+        torch.testing.assert_close(weights(together, i), weights(alone), rtol=0, atol=0)
+        assert torch.equal(together.train[i], alone.train[0])
+        assert together.masks.state(i) == alone.masks.state(0)
+        assert together.seeds[i] == {"init": 7, "order": 1, "mask": run}
+    torch.testing.assert_close(weights(together, 0), weights(together, 1), rtol=0, atol=0)
+
+
+@pytest.fixture
+def checkpoints(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    return Checkpoints(data / "checkpoints", small_group, replace(QUICK, limit=1))
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("run*") if path.is_file()}
+
+
+SET = Seeds(init=3, order=1)
+OTHERS = [(OWN, "--init-seed 3 --order-seed 1"), (Seeds(init=3), "--init-seed 3 --order-seed 1")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "checkpointed"])
+@pytest.mark.parametrize(("seeds", "options"), OTHERS)
+def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finished, seeds, options):
+    clock = loop.Clock() if finished else Ticks(2)
+    out = data / "runs"
+    assert (
+        loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=SET), clock=clock) == finished
+    )
+    before = contents(data)
+    with pytest.raises(
+        BadInput, match=rf"Run 0 of small has other seeds .*: pass {options} to go on"
+    ):
+        loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=seeds))
+    assert contents(data) == before
+    # its own, by its number
+    assert loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=replace(SET, mask=0)))
+    if not finished:
+        straight = Trainer(checkpoints.group, checkpoints.recipe, [0], seeds=SET)
+        straight.run_epoch()
+        for name, p in weights(straight).items():
+            assert torch.equal(checkpoints.load(0)[0][f"parameters/{name}"], p)
+    record = catalogue.load("small").record["runs"][0]
+    assert record["seeds"] == {"init": 3, "order": 1, "mask": 0}
+
+
+def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
+    """Those that were shipped before seeds could be set have none."""
+    out = data / "runs"
+    loop.train_group(checkpoints, [2], out)
+    path = run_path(out, "small", "quick", 2)
+    with safe_open(path, "pt") as file:
+        description = json.loads(file.metadata()["carry"])
+    assert description["record"].pop("seeds") == {"init": 2, "order": None, "mask": 2}
+    save_file(load_file(path), path, {"carry": json.dumps(description)})
+    for seeds in (OWN, Seeds(init=2), Seeds(mask=2)):
+        assert progress.missing(checkpoints, [2], out, seeds) == {}
+    with pytest.raises(BadInput, match="has other seeds .*: pass no seeds to go on"):
+        progress.missing(checkpoints, [2], out, Seeds(order=2))
+
+
+@pytest.mark.slow
+def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
+    small_group, data, monkeypatch
+):
+    config = replace(small_group.config, width=3)
+    parent = replace(small_group, name="parent", config=config, snapshots=(1,), epochs=1)
+    child = replace(parent, name="child", primed=50, epochs=2, parent=("parent", 1), snapshots=())
+    recipe = replace(QUICK, name="paper")
+    monkeypatch.setitem(groups.GROUPS, "parent", parent)
+    monkeypatch.setitem(groups.GROUPS, "child", child)
+    first, then = (Checkpoints(data / "checkpoints", group, recipe) for group in (parent, child))
+    assert loop.train_group(first, [0], data / "runs", loop.Conditions(seeds=Seeds(init=3)))
+    with pytest.raises(BadInput, match="--init-seed 4: child starts from the weights of parent"):
+        loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(init=4)))
+    expected = {"order": 5, "mask": 0, "parent": {"init": 3, "order": None, "mask": 0}}
+    assert not loop.train_group(
+        then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)), clock=Ticks(1)
+    )
+    assert then.load(0)[1]["seeds"] == expected
+    with pytest.raises(
+        BadInput, match="Run 0 of child has other seeds .*: pass --order-seed 5 to go on"
+    ):
+        loop.train_group(then, [0], data / "runs")
+    assert loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)))
+    assert catalogue.load("child").record["runs"][0]["seeds"] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [[3], {"init": -1}, {"init": "3"}, {"parent": 1}])
+@pytest.mark.parametrize("place", ["runs", "checkpoints"])
+def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, place, seeds):
+    clock = loop.Clock() if place == "runs" else Ticks(2)
+    loop.train_group(checkpoints, [0], data / "runs", clock=clock)
+    path = (
+        checkpoints.path(0)
+        if place == "checkpoints"
+        else run_path(data / "runs", "small", "quick", 0)
+    )
+    key = "carry" if place == "runs" else "record"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    description = json.loads(metadata[key])
+    (description["record"] if place == "runs" else description)["seeds"] = seeds
+    save_file(load_file(path), path, metadata | {key: json.dumps(description)})
+    with pytest.raises(BadInput, match="is damaged .*seeds"):
+        loop.train_group(checkpoints, [0], data / "runs")
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "x", str(2**63)])
+@pytest.mark.parametrize("name", ["init", "order", "mask"])
+def test_what_is_no_seed_is_refused(refused, data, name, seed):
+    assert f"Invalid value for '--{name}-seed'" in refused(
+        "train", "n1_s0.3_w0.2", f"--{name}-seed", seed
+    )
+    assert list(data.iterdir()) == []
+
+
+def test_a_finetuned_group_is_refused_initial_weights_before_anything_is_written(refused, data):
+    message = refused("train", "--all", "--init-seed", "3", "--dry-run")
+    assert message.startswith(
+        "--init-seed 3: pad6_finetuned500_n2_s0.3_w0.2 starts from the weights of pad6"
+    )
+    assert list(data.iterdir()) == []
