@@ -23,12 +23,12 @@ class Tally:
 
     Attributes:
         verdicts: The number of judged ones by verdict, of `JUDGED`.
-        shown: The number of those that are shown and not judged.
+        unjudged: The number of those that are shown and not judged.
         not_run: The number of those that were not run.
     """
 
     verdicts: Mapping[str, int]
-    shown: int
+    unjudged: int
     not_run: int
 
     @property
@@ -39,7 +39,7 @@ class Tally:
     @property
     def total(self) -> int:
         """The number of all."""
-        return self.judged + self.shown + self.not_run
+        return self.judged + self.unjudged + self.not_run
 
     def words(self, names: Mapping[str, str]) -> str:
         """Return the tally as a sentence whose counts add up.
@@ -52,8 +52,8 @@ class Tally:
             if verdict in names and self.verdicts[verdict]:
                 parts.append(f"{self.verdicts[verdict]} {names[verdict]}")
         sentence = f"of {self.judged} judged, {', '.join(parts)}" if parts else "none judged"
-        if self.shown:
-            sentence += f"; {self.shown} shown and not judged"
+        if self.unjudged:
+            sentence += f"; {self.unjudged} shown and not judged"
         if self.not_run:
             sentence += f"; {self.not_run} not run"
         return f"{sentence} ({self.total} in all)"
@@ -113,12 +113,12 @@ def findings(
 
 def _counted(verdicts: Collection[str]) -> Tally:
     by_verdict = dict.fromkeys(JUDGED, 0)
-    shown = not_run = 0
+    unjudged = not_run = 0
     for verdict in verdicts:
         if verdict == NO_VERDICT:
-            shown += 1
+            unjudged += 1
         elif verdict == NOT_RUN:
             not_run += 1
         else:
             by_verdict[verdict] += 1
-    return Tally(by_verdict, shown, not_run)
+    return Tally(by_verdict, unjudged, not_run)

@@ -17,9 +17,9 @@ def stored():
 @pytest.mark.parametrize("source", SOURCES)
 def test_two_independent_counts_agree(stored, source):
     rows, left_out = stored
-    every = list(claims.claims().values())
-    numbers = tally.numbers(rows[source], every, left_out)
-    findings = tally.findings(rows[source], every, left_out)
+    all_claims = list(claims.claims().values())
+    numbers = tally.numbers(rows[source], all_claims, left_out)
+    findings = tally.findings(rows[source], all_claims, left_out)
 
     frame = export.table({source: list(rows[source].values())})
     frame = frame[~frame.id.isin(left_out) | frame.id.str.match(r"tab\d/(decision|final|diss)")]
@@ -27,7 +27,7 @@ def test_two_independent_counts_agree(stored, source):
     of_findings = frame[is_finding].verdict.value_counts()
     for verdict in tally.JUDGED:
         assert findings.verdicts[verdict] == of_findings.get(verdict, 0)
-    assert (findings.shown, findings.not_run) == (
+    assert (findings.unjudged, findings.not_run) == (
         of_findings.get("no verdict", 0),
         of_findings.get("not run", 0),
     )
@@ -42,12 +42,12 @@ def test_two_independent_counts_agree(stored, source):
 
 def test_a_table_counts_once_and_differs_if_a_cell_does(stored):
     rows, _ = stored
-    every = list(claims.claims().values())
-    verdicts = tally.tables(rows["ours"], every)
+    all_claims = list(claims.claims().values())
+    verdicts = tally.tables(rows["ours"], all_claims)
     assert len(verdicts) == 6
     assert verdicts["tab4/dissected"] == verdicts["tab5/final_mlp"] == "no verdict"
     assert verdicts["tab1/decision_head"] == "can't tell"
-    assert set(tally.tables(rows["author"], every).values()) == {"reproduced"}
+    assert set(tally.tables(rows["author"], all_claims).values()) == {"reproduced"}
 
 
 def test_the_words_add_up():
