@@ -196,7 +196,7 @@ class Line:
 
     @property
     def whys(self) -> list[Why]:
-        """The causes why the line is not reproduced, in a sentence each; none is said twice."""
+        """The causes why the line is not reproduced, in a sentence each; none is in_the_open twice."""
         sources: dict[tuple[str, str], list[str]] = {}
         for source, rows in self.rows.items():
             for row in rows:
@@ -212,12 +212,12 @@ class Line:
     @property
     def _said(self) -> set[str]:
         """The first sentences of the reasons that the box says in the open, of either source."""
-        said = set()
+        in_the_open = set()
         for rows in self.rows.values():
             for row in rows:
                 if row.why is not None and row.verdict in TO_EXPLAIN:
-                    said.add(row_words.first_sentence(row.why.text)[0])
-        return said
+                    in_the_open.add(row_words.first_sentence(row.why.text)[0])
+        return in_the_open
 
     def more(self, source: str) -> str:
         """Return the rest of the reasons, and at which other bars the verdict would be another."""

@@ -52,7 +52,7 @@ def test_a_table_counts_once_and_differs_if_a_cell_does(stored):
 
 def test_the_words_add_up():
     counts = dict.fromkeys(tally.JUDGED, 0) | {"reproduced": 3, "can't tell": 2, "differs": 1}
-    words = tally.Tally(counts, shown=4, not_run=5).words(tally.NUMBERS)
+    words = tally.Tally(counts, unjudged=4, not_run=5).words(tally.NUMBERS)
     assert words == (
         "of 6 judged, 3 reproduced, 2 can’t tell, 1 differ; 4 shown and not judged; 5 not run"
         " (15 in all)"
