@@ -196,7 +196,7 @@ class Line:
 
     @property
     def whys(self) -> list[Why]:
-        """The causes why the line is not reproduced, in a sentence each; none is in_the_open twice."""
+        """The causes why the line is not reproduced, in a sentence each; none is said twice."""
         sources: dict[tuple[str, str], list[str]] = {}
         for source, rows in self.rows.items():
             for row in rows:
