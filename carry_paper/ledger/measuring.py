@@ -28,7 +28,7 @@ from carry_paper.ledger.entries import (
     takes,
 )
 from carry_paper.llm import recordings
-from carry_paper.measurements import COLUMNS, REASON, is_reason
+from carry_paper.measurements import COLUMNS, REASON, is_reason, to_store
 from carry_train import groups
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
@@ -185,7 +185,7 @@ class Measuring:
         return {(place, None): function(run, recordings.MODELS[place])}
 
     def _row(self, quantity: Quantity, key: Key, fields: Fields) -> dict[str, Any]:
-        """Return a row of the table."""
+        """Return a row of the table, with values as they are stored."""
         group, run = key
         others = {}
         for name, value in fields.items():
@@ -196,9 +196,9 @@ class Measuring:
             "group": group or None,
             "epoch": quantity.epoch,
             "quantity": name_of(quantity.function),
-            "value": fields.get(VALUE),
-            "variance": fields.get("variance"),
-            "fields": others,
+            "value": to_store(fields.get(VALUE)),
+            "variance": to_store(fields.get("variance")),
+            "fields": to_store(others),
             "ships": 0,
         }
         if group in groups.GROUPS and fields.keys() != {REASON}:
