@@ -9,6 +9,7 @@ A name in braces is one of the row's numbers, or a criterion of its rule:
 - `{VISIBLE_BOUNCE:.0%}`, a constant of the module that has the row's function.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -18,8 +19,8 @@ from typing import Any
 import pandas as pd
 
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
-from carry_paper.ledger import registry, seeds
+from carry_core.files import data_dir, reading
+from carry_paper.ledger import registry
 from carry_paper.ledger.claims import Claim, Why
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import NOT_RUN
@@ -95,10 +96,12 @@ def _shown_by_quick(path: Path, _modified: int, name: str) -> tuple[bool, ...]:
     entry = registry.entry(name)
     assert entry.rule is not None
     column = name.removeprefix("finding/")
-    table = seeds.saved(path.parent.parent)
-    ours = table[(table.source == "ours") & (table.recipe == QUICK) & table.epoch.isna()]
-    shows = []
-    for value, fields in zip(ours[column], ours["fields"], strict=True):
-        if pd.notna(value):
-            shows.append(bool(entry.rule({**fields.get(column, {}), "value": value})))
+    with reading(path, "run `make seeds`"):
+        table = pd.read_csv(path, usecols=["source", "recipe", "epoch", column, "fields"])
+        ours = table[(table.source == "ours") & (table.recipe == QUICK) & table.epoch.isna()]
+        shows = []
+        for value, fields in zip(ours[column], ours["fields"], strict=True):
+            if pd.notna(value):
+                beside = json.loads(fields).get(column, {})
+                shows.append(bool(entry.rule({**beside, "value": value})))
     return tuple(shows)
