@@ -24,7 +24,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -539,6 +539,7 @@ def digest(weights: Weights) -> str:
     return sha256.hexdigest()
 
 
+@runtime_checkable
 class NamedConfig(Protocol):
     """A group, as far as its runs' files are concerned."""
 
