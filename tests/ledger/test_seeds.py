@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from carry_core import measure, runs
+from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, sha256
 from carry_paper import catalogue
@@ -148,7 +148,7 @@ def few(monkeypatch, data):
         loaded = load(*arguments, **options)
         return replace(loaded, snapshots=(83, 250))
 
-    monkeypatch.setattr(runs, "load", with_two_snapshots)
+    monkeypatch.setattr(seeds.catalogue, "load", with_two_snapshots)
 
 
 @pytest.mark.slow
