@@ -22,6 +22,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast, runtime_checkable
@@ -355,16 +356,14 @@ def _files_at(path: Path) -> list[Path]:
     """Return the file of weights at a path, or those in the folder there, or one folder down.
 
     Raises:
-        BadInput: There are none.
+        BadInput: There are none; the message lists folders further down that have some.
     """
     if not os.path.lexists(path):
         raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
     if path.is_dir():
         files = sorted(path.glob(f"*{SUFFIX}")) or _files_one_down(path)
         if not files:
-            raise BadInput(
-                f"{path} has no runs: expected files such as run0{SUFFIX}, or folders of them."
-            )
+            raise _no_runs(path)
         return files
     if path.is_file() and path.suffix != SUFFIX:
         raise BadInput(
@@ -386,6 +385,23 @@ def _files_one_down(path: Path) -> list[Path]:
         if config.parent not in folders:
             files.add(config.with_name(f"model{SUFFIX}"))
     return sorted(files)
+
+
+def _no_runs(path: Path) -> BadInput:
+    """Return the error that a folder has no runs, with the groups' folders further down."""
+    groups_below: list[str] = []
+    for file in [*path.glob(f"*/*/*{SUFFIX}"), *path.glob(f"*/*/*/*{SUFFIX}")]:
+        group_folder = str(file.parent.parent.relative_to(path))
+        if group_folder not in groups_below:
+            with suppress(BadInput):  # such as a checkpoint
+                describe(file)
+                groups_below.append(group_folder)
+    expected = f"expected a folder with files such as run0{SUFFIX}"
+    if groups_below:
+        listed = sorted(groups_below)
+        more = ", …" if len(listed) > LISTED else ""
+        expected += f"; name one of those further down: {', '.join(listed[:LISTED])}{more}"
+    return BadInput(f"{path} has no runs: {expected}.")
 
 
 # ---- which files they are

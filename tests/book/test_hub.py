@@ -145,6 +145,12 @@ def test_a_page_and_a_comparison_take_a_folder(written):
     assert compare.subject(folder).words.endswith(expected)
 
 
+def test_the_folder_of_all_groups_says_which_has_runs(written):
+    with pytest.raises(BadInput, match="has no runs.*; name one of those further down") as refused:
+        catalogue.load(written[groups.MAIN].parent)
+    assert all(name in str(refused.value) for name in GROUPS)
+
+
 @pytest.mark.needs("sha256sum")
 def test_the_checksums_are_those_of_all_files(written):
     for folder in written.values():

@@ -42,7 +42,7 @@ def test_every_row_has_words_of_its_own():
     assert [title for title, count in titles.items() if count > 1] == []
 
 
-def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_number_is_judged(ledger):  # noqa: F811
+def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_one_is_judged(ledger):  # noqa: F811
     table = measurements.read("ours")
     measurements.write("ours", table[table.quantity != "heads.squashing"])
     claims_file = ledger / "claims.yml"

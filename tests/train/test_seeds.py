@@ -206,7 +206,7 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [[3], {"init": -1}, {"init": "3"}, {"parent": 1}])
-@pytest.mark.parametrize("place", ["checkpoints"])
+@pytest.mark.parametrize("place", ["runs", "checkpoints"])
 def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, place, seeds):
     clock = loop.Clock() if place == "runs" else Ticks(2)
     loop.train_group(checkpoints, [0], data / "runs", clock=clock)
