@@ -81,6 +81,7 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
 	  { $(call INSTALL_TORCH,$(PY)); }; } 2> .venv/install.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed: .venv/install.log says why (it needs a network, once)" >&2; exit 2; }
+	@rm -rf carry_core.egg-info # of an earlier version, it would hide the entry points of this one
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@$(PY) -m pip check
 	@mkdir -p .venv/etc/ipython && cp workflow/ipython_kernel_config.py .venv/etc/ipython/ # read by every kernel of .venv

@@ -1,6 +1,18 @@
 """The model, data, ablations and measurements of *Carrying over Algorithm in Transformers*.
 
-The names below are the ones that notebooks use most. The modules that they come from have the rest.
+    sums            tokens: how a sum of two numbers is written
+    carries         carry classes: at which positions a sum carries
+    pairs           pairs of sums that differ in one variable
+    model           the transformer, with its hook points
+    hooks           what the model calls at a hook point, and the checks of it
+    interventions   ablations and patches, as data
+    engine          passes under interventions: plain ones, or those of a faster package
+    measure         accuracy, attention, activations, patching, the decision head
+    runs            files of trained runs
+    bridges         the model in TransformerLens
+    files, errors   reading and writing, bad input
+
+The names below are the ones that notebooks use most.
 """
 
 from carry_core.interventions import Ablation as Ablation

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -102,6 +102,7 @@ def only_seen_by(watch: Hook) -> TensorHook:
     return HookAt(watch.points, hook) if isinstance(watch, HookAt) else hook
 
 
+@runtime_checkable
 class Engine(Protocol):
     """The functions of an engine, which take and return what those of this module do."""
 

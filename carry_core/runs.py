@@ -22,9 +22,10 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -203,8 +204,9 @@ def load(
     """Return the runs of a group, all of one training.
 
     They are those numbered `runs` (0 to 5 if None), of this recipe, or of the one that leads by the
-    list in the folder of our runs. Of runs that were trained for different numbers of epochs, they
-    are the most that are alike. In place of a group's name, you may give the path of a run's file,
+    list in the folder of our runs; where that has none of these numbers, of another that has. Of
+    runs that were trained for different numbers of epochs, they are the most that are alike. In
+    place of a group's name, you may give the path of a run's file,
     or of a folder with the files of some runs, in it or one folder down: then their records say
     which runs they are, and `runs` chooses some of them.
 
@@ -219,15 +221,14 @@ def load(
             f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
         )
     place = folder(source) / group
+    places = [place]
     if source == "ours":
         place /= recipe or leading_recipe(group)
+        others = [] if recipe else sorted(place.parent.glob("*"), reverse=True)
+        places = [place, *others]
     numbers = check_numbers(FIRST if runs is None else runs)
-    by_epochs: dict[int, dict[int, TrainedRun]] = {}
-    for number, path in numbered(place, SUFFIX).items():
-        if number in numbers:
-            run = TrainedRun.at(path, group)
-            by_epochs.setdefault(run.record["epochs"], {})[number] = run
-    alike = max(by_epochs.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))[1]
+    trained = (_most_alike(folder_of_recipe, group, numbers) for folder_of_recipe in places)
+    alike = next(filter(None, trained), {})
     absent = sorted(set(runs or ()) - alike.keys())
     if not alike or absent:
         listed = f" runs {','.join(map(str, absent))}" if absent else ""
@@ -236,6 +237,16 @@ def load(
             "train them, name another data folder in CARRY_DATA, or give a path."
         )
     return Runs.of(group, source, dict(sorted(alike.items())))
+
+
+def _most_alike(place: Path, group: str, numbers: Collection[int]) -> dict[int, "TrainedRun"]:
+    """Return the runs with these numbers in a folder: the most that have equal epochs."""
+    by_epochs: dict[int, dict[int, TrainedRun]] = {}
+    for number, path in numbered(place, SUFFIX).items():
+        if number in numbers:
+            run = TrainedRun.at(path, group)
+            by_epochs.setdefault(run.record["epochs"], {})[number] = run
+    return max(by_epochs.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))[1]
 
 
 def leading_recipe(group: str) -> str:
@@ -345,16 +356,14 @@ def _files_at(path: Path) -> list[Path]:
     """Return the file of weights at a path, or those in the folder there, or one folder down.
 
     Raises:
-        BadInput: There are none.
+        BadInput: There are none; the message lists folders further down that have some.
     """
     if not os.path.lexists(path):
         raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
     if path.is_dir():
         files = sorted(path.glob(f"*{SUFFIX}")) or _files_one_down(path)
         if not files:
-            raise BadInput(
-                f"{path} has no runs: expected files such as run0{SUFFIX}, or folders of them."
-            )
+            raise _no_runs(path)
         return files
     if path.is_file() and path.suffix != SUFFIX:
         raise BadInput(
@@ -376,6 +385,23 @@ def _files_one_down(path: Path) -> list[Path]:
         if config.parent not in folders:
             files.add(config.with_name(f"model{SUFFIX}"))
     return sorted(files)
+
+
+def _no_runs(path: Path) -> BadInput:
+    """Return the error that a folder has no runs, with the groups' folders further down."""
+    groups_below: list[str] = []
+    for file in [*path.glob(f"*/*/*{SUFFIX}"), *path.glob(f"*/*/*/*{SUFFIX}")]:
+        group_folder = str(file.parent.parent.relative_to(path))
+        if group_folder not in groups_below:
+            with suppress(BadInput):  # such as a checkpoint
+                describe(file)
+                groups_below.append(group_folder)
+    expected = f"expected a folder with files such as run0{SUFFIX}"
+    if groups_below:
+        listed = sorted(groups_below)
+        more = ", …" if len(listed) > LISTED else ""
+        expected += f"; name one of those further down: {', '.join(listed[:LISTED])}{more}"
+    return BadInput(f"{path} has no runs: {expected}.")
 
 
 # ---- which files they are
@@ -540,6 +566,7 @@ def digest_of_file(path: Path) -> str:
         return digest({name: file.get_tensor(name) for name in names})
 
 
+@runtime_checkable
 class NamedConfig(Protocol):
     """A group, as far as its runs' files are concerned."""
 

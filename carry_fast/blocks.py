@@ -7,7 +7,7 @@ float32 or float64 have blocks that can be read like this (`plain.is_plain`, `pl
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -37,6 +37,7 @@ class Zeroed(NamedTuple):
         return self._replace(mlp=False, neurons=frozenset())
 
 
+@runtime_checkable
 class BlockPass(Protocol):
     """A block at some query positions, computed from its weights: in PyTorch here, or in C++.
 

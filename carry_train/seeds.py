@@ -9,7 +9,8 @@ import torch
 from numpy.random import SeedSequence
 
 from carry_core.errors import BadInput
-from carry_core.runs import check_count
+from carry_core.files import damaged
+from carry_core.runs import check_count, remedy
 from carry_train.groups import Group
 
 # Each of these children of a number's `SeedSequence` seeds one stream.
@@ -76,7 +77,11 @@ class Seeds:
             )
 
     def check_run(self, group: Group, record: dict[str, Any], path: Path) -> None:
-        """Raise `BadInput` if a finished or unfinished run in `path` has other seeds."""
+        """Raise `BadInput` if a run in `path`, finished or not, has other seeds or damaged ones."""
+        try:
+            check_seeds(record.get("seeds", {}))
+        except ValueError as error:
+            raise damaged(path, str(error), remedy(path, group.name)) from error
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.

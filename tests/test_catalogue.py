@@ -344,15 +344,20 @@ def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(runs_folder, monk
         catalogue.load(NAME)
 
 
-def test_a_folder_one_level_too_high_is_enough(runs_folder, tmp_path):
-    """Of a group's folder, its only recipe is read."""
+def test_a_folder_one_level_too_high_is_enough_or_says_which(runs_folder, tmp_path):
+    """Of a group's folder, its only recipe is read; those further up list the groups."""
     group_folder = tmp_path / "mine" / "runs" / UNLISTED
     group_folder.mkdir(parents=True)
     runs_folder.rename(group_folder / "quick")
+    checkpoint = tmp_path / "mine" / "checkpoints" / f"{UNLISTED}.quick" / "run3.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    save_file({"parameters/norm.bias": torch.zeros(3)}, checkpoint, {"format": "9"})
     assert catalogue.load(group_folder).numbers == (3, 8)
     assert catalogue.load(group_folder, runs=[8]).numbers == (8,)
-    for folder in (tmp_path / "mine", tmp_path / "mine" / "runs"):
-        with pytest.raises(BadInput, match=f"^{folder} has no runs: expected files such as run0"):
+    data_folder = tmp_path / "mine"
+    for listed in (UNLISTED, f"runs/{UNLISTED}"):
+        folder = data_folder / f"runs/{UNLISTED}".removesuffix(listed)
+        with pytest.raises(BadInput, match=f"has no runs: .*; name one .* down: {listed}\\.$"):
             catalogue.load(folder)
 
     save_random(groups.find(UNLISTED), (3,), "paper", 9)

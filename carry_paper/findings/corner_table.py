@@ -403,17 +403,17 @@ def critiques_in_words(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _outcomes(found: list[dict[str, Any]]) -> dict[str, float]:
+def _outcomes(columns: list[dict[str, Any]]) -> dict[str, float]:
     """Return the outcome of each critique over some columns."""
 
     def share(is_true: Callable[[dict[str, Any]], bool]) -> float:
-        return sum(map(is_true, found)) / len(found) if found else float("nan")
+        return sum(map(is_true, columns)) / len(columns) if columns else float("nan")
 
     def median(value: Callable[[dict[str, Any]], float]) -> float:
-        return float(pd.Series([value(row) for row in found], dtype=float).median())
+        return float(pd.Series([value(row) for row in columns], dtype=float).median())
 
     return {
-        "columns": len(found),
+        "columns": len(columns),
         "its part that is read does not move the carry": share(
             lambda row: critiques.is_illusion(row["read"])
         ),

@@ -129,11 +129,11 @@ def _right_digits(
 ) -> Int[Tensor, "number tuple"]:
     """Return the digits of both numbers to the right of the column, uniform in a state."""
     side = 10**column.n_lower
-    found = torch.zeros(2, 0, dtype=torch.int64)
-    while found.shape[1] < count:
+    digits = torch.zeros(2, 0, dtype=torch.int64)
+    while digits.shape[1] < count:
         drawn = torch.randint(side, (2, 30 * count), generator=generator)
-        found = torch.cat([found, drawn[:, state(column, *drawn) == wanted]], 1)
-    return found[:, :count]
+        digits = torch.cat([digits, drawn[:, state(column, *drawn) == wanted]], 1)
+    return digits[:, :count]
 
 
 # ---- streams of a column

@@ -134,9 +134,9 @@ class _Split:
         basis = self.subspace(among)
         axes = self.axes.to(basis)
         inside = basis @ axes.T @ axes
-        kept = inside if self.is_read else basis - inside
-        self.lengths.append(kept.norm(dim=1).min().item())
-        return _orthonormal(kept)
+        part = inside if self.is_read else basis - inside
+        self.lengths.append(part.norm(dim=1).min().item())
+        return _orthonormal(part)
 
 
 def _orthonormal(rows: Float[Tensor, "dim d_model"]) -> Basis:
@@ -158,7 +158,7 @@ def distances(of: Corners, subspace: Bases) -> dict[str, float]:
     folds = corners.fold_of(of.own)
     bases = {fold: subspace(folds != fold) for fold in (0, 1)}
     own_digits = of.column.digits(of.tuples.a[0]) * 10 + of.column.digits(of.tuples.b[0])
-    found: dict[str, list[Tensor]] = {"patched": [], "before": [], "natural": [], "step": []}
+    by_name: dict[str, list[Tensor]] = {"patched": [], "before": [], "natural": [], "step": []}
     for base, source in corners.carry_swaps(of):
         x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
         both = of.both_right(base, source)
@@ -173,11 +173,13 @@ def distances(of: Corners, subspace: Bases) -> dict[str, float]:
             # A patched stream's own source is not among those that it is compared with.
             from_patched = torch.cdist(patched, natural).fill_diagonal_(torch.inf)
             from_before = torch.cdist(before, natural).fill_diagonal_(torch.inf)
-            found["natural"].append(between.amin(1))
-            found["patched"].append(from_patched.amin(1))
-            found["before"].append(from_before.amin(1))
-            found["step"].append((natural - before).norm(dim=1))
-    medians = {name: torch.cat(values).median().item() for name, values in found.items() if values}
+            by_name["natural"].append(between.amin(1))
+            by_name["patched"].append(from_patched.amin(1))
+            by_name["before"].append(from_before.amin(1))
+            by_name["step"].append((natural - before).norm(dim=1))
+    medians = {
+        name: torch.cat(values).median().item() for name, values in by_name.items() if values
+    }
     step = medians.pop("step", float("nan"))
     return {name: value / step for name, value in medians.items()}
 
@@ -186,7 +188,7 @@ def margins(model: Transformer, of: Corners, subspace: Bases) -> dict[str, float
     """Return the median margin of the right digit's logit over the next, patched and intact."""
     folds = corners.fold_of(of.own)
     bases = {fold: subspace(folds != fold) for fold in (0, 1)}
-    found: dict[str, list[Tensor]] = {"patched": [], "intact": []}
+    by_kind: dict[str, list[Tensor]] = {"patched": [], "intact": []}
     for base, source in corners.carry_swaps(of):
         x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
         both, digits = of.both_right(base, source), of.digits[of.place(source)]
@@ -194,8 +196,8 @@ def margins(model: Transformer, of: Corners, subspace: Bases) -> dict[str, float
             chosen = both & (folds == fold)
             patched = carry_line.swapped(x[chosen], y[chosen], bases[fold])
             for name, streams in (("patched", patched), ("intact", y[chosen])):
-                found[name].append(_margin(corners.logits_of(model, streams), digits[chosen]))
-    return {name: torch.cat(values).median().item() for name, values in found.items()}
+                by_kind[name].append(_margin(corners.logits_of(model, streams), digits[chosen]))
+    return {name: torch.cat(values).median().item() for name, values in by_kind.items()}
 
 
 def _margin(logits: Float[Tensor, "sums vocab"], digit: Tensor) -> Float[Tensor, " sums"]:

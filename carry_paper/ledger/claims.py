@@ -203,7 +203,12 @@ class Claim:
 
         Rows beyond the paper, which put its claims in other terms, do not count.
         """
-        return self.paper is None and self.section != BEYOND
+        return self.paper is None and not self.beyond
+
+    @property
+    def beyond(self) -> bool:
+        """Return True for a statement of the book, of which the paper says nothing."""
+        return self.section == BEYOND
 
     @property
     def table(self) -> str:

@@ -21,7 +21,8 @@ FEWEST_RUNS = 3  # of each source: three and three can be relabeled in 20 ways, 
 AS_PRINTED = 0.005  # smaller differences between cells do not show in a printed table
 MOST_RELABELINGS = 100_000  # more than that are sampled
 SAMPLED_RELABELINGS = 9_999
-SHIFTS = np.arange(1, 101) / 100  # of each cell, tried for the smallest that would be noticed
+ODD_RUNS = (2, 3, 4)  # of ours, for which the chance to notice them is given
+DRAWS = 400  # of odd runs, from which that chance is counted
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class TableTest:
             there are fewer than `FEWEST_RUNS` on either side.
         independent_cells: The number of independent cells that would scatter as these do (their
             participation ratio); None as for `p`.
-        detectable_shift: The smallest shift of all cells that the test would have noticed, as a
-            share from 0 to 1; None if it would not have noticed a shift of 1, or as for `p`.
+        chances: The chance that the test would have noticed two, three or four odd runs among six
+            of ours (`ODD_RUNS`), if none of the author's were; None as for `p`.
     """
 
     name: str
@@ -47,7 +48,7 @@ class TableTest:
     cells: int
     p: float | None = None
     independent_cells: float | None = None
-    detectable_shift: float | None = None
+    chances: tuple[float, ...] | None = None
 
     @property
     def told_apart(self) -> bool:
@@ -68,12 +69,13 @@ class TableTest:
             f" {self.cells} cells that vary, together like {self.independent_cells:.2g}"
             " independent ones)"
         )
-        if self.detectable_shift is None:
-            return f"{sentence}; no shift of all cells would have been noticed."
-        return (
-            f"{sentence}; the smallest shift of all cells that it would have noticed is"
-            f" {self.detectable_shift:.2g}."
-        )
+        if self.chances is None:
+            return f"{sentence}."
+        parts = [
+            f"{n_odd} odd runs of {self.n_ours} in {chance:.0%}"
+            for n_odd, chance in zip(ODD_RUNS, self.chances, strict=True)
+        ]
+        return f"{sentence}. It would have noticed {', '.join(parts)} of cases."
 
 
 def informative_cells(ours: Array, theirs: Array) -> list[int]:
@@ -123,7 +125,7 @@ def compare(name: str, ours: Array, theirs: Array) -> TableTest:
         test,
         p=p_value(ours, theirs, labels),
         independent_cells=participation_ratio(ours, theirs),
-        detectable_shift=detectable_shift(ours, theirs, labels),
+        chances=chances(ours, theirs, labels),
     )
 
 
@@ -182,18 +184,38 @@ def participation_ratio(ours: Array, theirs: Array) -> float:
     return float(variances.sum() ** 2 / (variances**2).sum())
 
 
-def detectable_shift(ours: Array, theirs: Array, labels: Labels) -> float | None:
-    """Return the smallest shift of all cells that the test would notice, up or down.
+def chances(ours: Array, theirs: Array, labels: Labels) -> tuple[float, ...] | None:
+    """Return how often the test notices some odd runs of ours, by their number in `ODD_RUNS`.
 
-    The two sources are moved to one median, and then apart by the shift: the mean of a few runs
-    would follow a single one that lies far off. None if not even a shift of 1, the whole range of a
-    share, is noticed.
+    The runs of both sources fall into two kinds, by the largest gap along their leading axis; the
+    kind with fewer runs is the odd one. Runs of each kind are drawn, with replacement: so many odd
+    ones and common ones for ours, and common ones alone for the author's. None if there are not two
+    kinds, or fewer of our runs than the odd ones.
     """
-    centered_ours = ours - np.median(ours, axis=0)
-    centered_theirs = theirs - np.median(theirs, axis=0)
-    for shift in SHIFTS:
-        p_up = p_value(centered_ours + shift, centered_theirs, labels)
-        p_down = p_value(centered_ours - shift, centered_theirs, labels)
-        if max(p_up, p_down) <= SIGNIFICANT:
-            return float(shift)
-    return None
+    runs = np.concatenate([ours, theirs])
+    if len(ours) < max(ODD_RUNS) or np.ptp(runs, axis=0).max() <= AS_PRINTED:
+        return None
+    odd, common = two_kinds(runs)
+    generator = np.random.default_rng(0)
+    counts = []
+    for n_odd in ODD_RUNS:
+        n_noticed = 0
+        for _ in range(DRAWS):
+            drawn_odd = odd[generator.integers(len(odd), size=n_odd)]
+            n_common = len(ours) - n_odd + len(theirs)
+            drawn = common[generator.integers(len(common), size=n_common)]
+            mixed = np.concatenate([drawn_odd, drawn])
+            n_noticed += p_value(mixed[: len(ours)], mixed[len(ours) :], labels) <= SIGNIFICANT
+        counts.append(n_noticed / DRAWS)
+    return tuple(counts)
+
+
+def two_kinds(runs: Array) -> tuple[Array, Array]:
+    """Return the odd runs and the common ones, parted at the largest gap along the leading axis."""
+    centred = runs - runs.mean(0)
+    axis = np.linalg.svd(centred, full_matrices=False)[2][0]
+    order = np.argsort(centred @ axis)
+    gaps = np.diff((centred @ axis)[order])
+    split = int(gaps.argmax()) + 1
+    low, high = runs[order[:split]], runs[order[split:]]
+    return (low, high) if len(low) <= len(high) else (high, low)

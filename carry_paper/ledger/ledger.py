@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -263,6 +263,7 @@ class Query(Rows):
             theirs = np.array([self.author_runs(cell) for cell in cells], dtype=float).T
             test = exchangeability.compare(name, ours, theirs)
             rounded = {field: stored(value) for field, value in asdict(test).items()}
+            rounded["chances"] = test.chances
             self.table_tests[name] = TableTest(**rounded)
         return self.table_tests[name]
 
@@ -289,7 +290,20 @@ def unmeasured(claim: Claim) -> Row:
 
 def explained(row: Row, claim: Claim, source: str) -> Row:
     """Return a row of a source with the reason why it is not reproduced, if its claim has one."""
-    return replace(row, why=whys.why(row, claim, source))
+    by_quick = partial(shown_by, whys.QUICK, claim)
+    return replace(row, why=whys.why(row, claim, source, by_quick))
+
+
+def shown_by(recipe: str, claim: Claim) -> list[bool]:
+    """Return whether each of our runs by a recipe shows a finding; runs that cannot say are out."""
+    entry = registry.entry(claim.id)
+    assert entry.rule is not None
+    stored = measurements.read("ours")
+    measured = Measured("ours", stored[stored.recipe == recipe], all_runs=True)
+    shows = []
+    for record in measured.of(entry.quantity, entry.groups, entry.epoch):
+        shows.append(says(entry.rule, rule_fields(record, picked(whole(record), str(entry.field)))))
+    return [answer for answer in shows if answer is not None]
 
 
 def combine(claim: Claim, measured: Measured) -> Combined:

@@ -12,6 +12,9 @@ from carry_paper.ledger import claims
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import VERDICTS, runs_show
 
+# The verdicts on rows beyond the paper, in words: nothing is attributed to the paper, and nothing
+# differs from it.
+BEYOND_THE_PAPER = {"reproduced": "holds", "differs": "does not hold"}
 RUN = re.compile(r"\brun(?=s?\b)")
 
 
@@ -22,11 +25,12 @@ def show(rows: Sequence[Row]) -> None:
     """
     by_id = claims.claims()
     for heading, section in gathered(rows, lambda row: by_id[row.id].heading).items():
-        click.echo(f"{heading}: {totals(section)}")
+        beyond = by_id[section[0].id].beyond
+        click.echo(f"{heading}: {totals(section, beyond=beyond)}")
         table = {}
         for row in sorted(section, key=badness):
             if row.verdict != "not run":
-                table[row.id] = _columns(row)
+                table[row.id] = _columns(row, beyond)
         if table:
             frame = pd.DataFrame.from_dict(table, orient="index")
             click.echo(frame.to_string(max_colwidth=50))
@@ -38,16 +42,22 @@ def show(rows: Sequence[Row]) -> None:
                 names = f"{len(same)} rows, {same[0].id} to {same[-1].id}"
             click.echo(f"not run: {names}: {reason}")
         click.echo()
-    click.echo(f"{len(rows)} row{'' if len(rows) == 1 else 's'}: {totals(rows)}.")
+    for beyond in (False, True):
+        own = [row for row in rows if by_id[row.id].beyond == beyond]
+        if own:
+            where = " beyond the paper" if beyond else ""
+            n_rows = f"{len(own)} row{'' if len(own) == 1 else 's'}{where}"
+            click.echo(f"{n_rows}: {totals(own, beyond=beyond)}.")
 
 
-def totals(rows: Iterable[Row]) -> str:
+def totals(rows: Iterable[Row], *, beyond: bool = False) -> str:
     """Return the number of rows with each verdict in words, the best verdict first."""
     count = Counter(row.verdict for row in rows)
-    return ", ".join(counted(count[verdict], verdict) for verdict in reversed(VERDICTS))
+    parts = [counted(count[verdict], verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
+    return ", ".join(parts)
 
 
-def _columns(row: Row) -> dict[str, str]:
+def _columns(row: Row, beyond: bool) -> dict[str, str]:
     """Return a row's cells by the names of the columns."""
     runs = " ".join(text(value) for value in row.runs)
     if row.shown is not None:
@@ -59,12 +69,25 @@ def _columns(row: Row) -> dict[str, str]:
         "allowed": text(row.tolerance),
         "n": text(row.n),
         "runs": runs,
-        "verdict": row.verdict,
+        "verdict": in_words(row.verdict, beyond=beyond),
     }
 
 
-def counted(n: int, verdict: str) -> str:
-    """Return the number of rows with a verdict in words: `1 differs`, `3 mostly reproduced`."""
+def in_words(verdict: str, *, beyond: bool = False) -> str:
+    """Return a verdict in words; a row `beyond` the paper holds, or does not hold."""
+    return BEYOND_THE_PAPER.get(verdict, verdict) if beyond else verdict
+
+
+def counted(n: int, verdict: str, *, beyond: bool = False) -> str:
+    """Return the number of rows with a verdict in words: `1 differs`, `3 mostly reproduced`.
+
+    Rows `beyond` the paper are those of which it says nothing: `1 does not hold`, `3 mostly hold`.
+    """
+    if beyond:
+        words = {"mostly": "mostly hold", "reproduced": "hold", "differs": "do not hold"}
+        if n == 1:
+            words |= {"mostly": "mostly holds", "reproduced": "holds", "differs": "does not hold"}
+        return f"{n} {words.get(verdict, verdict)}"
     if verdict == "differs" and n != 1:
         return f"{n} differ"
     return f"{n} mostly reproduced" if verdict == "mostly" else f"{n} {verdict}"

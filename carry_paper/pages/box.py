@@ -16,8 +16,8 @@ import pandas as pd
 from carry_core import carries
 from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, ledger
-from carry_paper.ledger.claims import BEYOND, CAUSES, CLASSES, Claim, chosen, claims
-from carry_paper.ledger.report import counted, of_groups, percents
+from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
+from carry_paper.ledger.report import counted, in_words, of_groups, percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, TO_EXPLAIN
 from carry_paper.pages import row_words, strips
@@ -38,6 +38,7 @@ class Pill(NamedTuple):
     Attributes:
         id: The id of its explanation on the page.
         verdict: One of `verdicts.VERDICTS`.
+        name: The same in words; a row beyond the paper holds, or does not hold.
         words: The verdict in words, such as `10 can't tell · ±0.3`.
         row: A row of the ledger that has it.
         meaning: The meaning of the verdict, in a sentence.
@@ -46,6 +47,7 @@ class Pill(NamedTuple):
 
     id: str
     verdict: str
+    name: str
     words: str
     row: Row
     meaning: str
@@ -148,14 +150,16 @@ class Line:
         for verdict in SIGNS:
             if verdict in by_verdict:
                 own = by_verdict[verdict]
-                words = counted(len(own), verdict) if len(by_verdict) > 1 else verdict
+                beyond = self.claims[0].beyond
+                words = in_words(verdict, beyond=beyond)
+                if len(by_verdict) > 1:
+                    words = counted(len(own), verdict, beyond=beyond)
                 pills.append(self._pill(source, words, own))
         return Side(value, beside, pills, self.lanes.get(source))
 
     def _pill(self, source: str, words: str, rows: list[Row]) -> Pill:
         """Return the verdict of rows that have the same one."""
         row = rows[0]
-        of_number, of_finding = row_words.MEANINGS[row.verdict]
         on_rows = [row_words.rule_here(rows, source), row_words.place_among_ours(rows, source)]
         gap = self._difference(rows)
         if gap:
@@ -171,9 +175,10 @@ class Line:
         return Pill(
             id=NOT_IN_AN_ID.sub("-", f"verdict-{source}-{row.id}-{row.verdict}"),
             verdict=row.verdict,
+            name=in_words(row.verdict, beyond=self.claims[0].beyond),
             words=words,
             row=row,
-            meaning=of_groups(row, of_finding if row.paper is None else of_number),
+            meaning=row_words.meaning(row),
             on_rows=[sentence for sentence in on_rows if sentence],
         )
 
@@ -204,13 +209,23 @@ class Line:
             sentences.setdefault(cause, []).append(f"{whose}{sentence}")
         return [Why(cause, CAUSES[cause], own) for cause, own in sentences.items()]
 
+    @property
+    def _said(self) -> set[str]:
+        """The first sentences of the reasons that the box says in the open, of either source."""
+        in_the_open = set()
+        for rows in self.rows.values():
+            for row in rows:
+                if row.why is not None and row.verdict in TO_EXPLAIN:
+                    in_the_open.add(row_words.first_sentence(row.why.text)[0])
+        return in_the_open
+
     def more(self, source: str) -> str:
         """Return the rest of the reasons, and at which other bars the verdict would be another."""
         sentences: dict[str, None] = {}
         for row in self.rows[source]:
             if row.why is not None:
-                rest = row_words.first_sentence(row.why.text)[1]
-                sentences[rest if row.verdict in TO_EXPLAIN else row.why.text] = None
+                first, rest = row_words.first_sentence(row.why.text)
+                sentences[rest if first in self._said else row.why.text] = None
         at_other_bars = dict.fromkeys(
             bar for row in self.rows[source] for bar in row_words.at_bars(row)
         )
@@ -296,7 +311,7 @@ def verdict_box(
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
         judged=judged,
-        beyond=all(claim.section == BEYOND for line in lines for claim in line.claims),
+        beyond=all(claim.beyond for line in lines for claim in line.claims),
         group=group,
         trainings=sorted(_trainings(line for line in judged if line.groups == [group])),
         others=bool(_trainings(line for line in judged if line.groups != [group])),

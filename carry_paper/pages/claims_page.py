@@ -23,12 +23,13 @@ from carry_paper.ledger import claims, export, ledger, results
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
+from carry_paper.ledger.report import in_words as verdict_in_words
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, runs_show
 from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.row_words import MEANINGS, at_bars, in_short, number
+from carry_paper.pages.row_words import MEANINGS, MEANINGS_BEYOND, at_bars, in_short, number
 from carry_paper.pages.strips import Lane
 from carry_train import groups
 
@@ -183,6 +184,8 @@ def reason(source: str, entry: JudgedClaim) -> str:
     if row.verdict == NOT_RUN:
         return row.detail.rstrip(".")
     if row.verdict != CANNOT_TELL:
+        if entry.claim.beyond:
+            return MEANINGS_BEYOND[row.verdict].rstrip(".")
         return REASONS.get(row.verdict, "")
     if row.settles.startswith("never"):
         return REASONS["never"]
@@ -376,6 +379,7 @@ TEMPLATES.filters |= {
 }
 TEMPLATES.globals |= {
     "at_bars": at_bars,
+    "verdict_in_words": verdict_in_words,
     "headings": HEADINGS,
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,

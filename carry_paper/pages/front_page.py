@@ -62,7 +62,8 @@ def verdicts(outcomes: Outcomes, **ids: str) -> dict[str, str]:
     for name, id_ in ids.items():
         parts = []
         for source, row in entries[id_].rows.items():
-            verdict = counted(1, row.verdict).removeprefix("1 ")
+            beyond = entries[id_].claim.beyond
+            verdict = counted(1, row.verdict, beyond=beyond).removeprefix("1 ")
             parts.append(f"{verdict} in {whose[source]}")
         values[f"{name}_verdicts"] = ", ".join(parts)
     return values

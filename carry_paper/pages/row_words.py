@@ -71,6 +71,25 @@ MEANINGS = {
     NOT_RUN: ("The row says what it waits for.", "The row says what it waits for."),
 }
 
+# The same of rows beyond the paper, which speak for the book.
+MEANINGS_BEYOND = {
+    "reproduced": "As many runs show it as the row asks for: all, or for “most” two thirds.",
+    "mostly": "The row asks it of all runs; two thirds or more show it, but not all.",
+    "mixed": MEANINGS["mixed"][1],
+    CANNOT_TELL: "There are too few runs, no run can say, or the row asks for more than one bar.",
+    "differs": "At most a third of the runs show it. The paper does not say that they do.",
+    NO_VERDICT: "It is shown, and not judged.",
+    NOT_RUN: MEANINGS[NOT_RUN][1],
+}
+
+
+def meaning(row: Row) -> str:
+    """Return the meaning of a row's verdict, in a sentence."""
+    if claims()[row.id].beyond:
+        return report.of_groups(row, MEANINGS_BEYOND[row.verdict])
+    of_number, of_finding = MEANINGS[row.verdict]
+    return report.of_groups(row, of_finding if row.paper is None else of_number)
+
 
 def number(value: Any, claim: Claim) -> str:
     """Return a value with as many decimals as the paper's number has; a dash for None.
@@ -130,17 +149,17 @@ def place_among_ours(rows: Sequence[Row], source: str) -> str:
     Of a table it is how many cells' numbers lie within our runs.
     """
     by_id = claims()
-    shown = [row for row in rows if row.paper is not None and row.runs and by_id[row.id].single]
-    if source != "ours" or not shown or shown[0].verdict != NO_VERDICT:
+    unjudged = [row for row in rows if row.paper is not None and row.runs and by_id[row.id].single]
+    if source != "ours" or not unjudged or unjudged[0].verdict != NO_VERDICT:
         return ""
-    if len(shown) == 1:
-        return place_among(by_id[shown[0].id], np.array(shown[0].runs, dtype=float))
+    if len(unjudged) == 1:
+        return place_among(by_id[unjudged[0].id], np.array(unjudged[0].runs, dtype=float))
     n_outside = 0
-    for row in shown:
+    for row in unjudged:
         place = place_among(by_id[row.id], np.array(row.runs, dtype=float))
         n_outside += "below all" in place or "above all" in place
-    n_within = len(shown) - n_outside
-    return f"The printed value lies within our runs in {n_within} of {len(shown)} cells."
+    n_within = len(unjudged) - n_outside
+    return f"The printed value lies within our runs in {n_within} of {len(unjudged)} cells."
 
 
 def what_settles(rows: Sequence[Row]) -> str:

@@ -39,10 +39,9 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
             look: dict[str, Any] = {"s": 7, "color": COLOURS[state], "alpha": 0.45}
             ax.scatter(dots.carry, dots.nine, linewidths=0, rasterized=True, **look)
             ax.scatter(of.carry.mean(), of.nine.mean(), s=60, marker="P", color=COLOURS[state])
-        ax.set_title(title)
+        ax.set(title=title, xlabel="towards ≥ 10")
         ax.set_xticks((0, 0.5, 1))
     axes[0].set_ylabel("towards nine")
-    figure.supxlabel("from less than nine (0) to ten or more (1)", fontsize=8.5)
     entries = []
     for state in STATES:
         entry = Line2D([], [], linestyle="none", marker="o", label=LABELS[state])

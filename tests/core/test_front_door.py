@@ -1,11 +1,13 @@
 """The front door is typed: a type checker sees through it."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+import carry_core
 from carry_core.files import ROOT
 
 CORRECT = 'load("n2_s0.3_w0.2", recipe="quick").model(0)'
@@ -58,3 +60,9 @@ def test_a_type_checker_sees_wrong_calls_and_no_others(tmp_path):
 def test_a_module_that_was_moved_says_where_it_is(line, place):
     with pytest.raises(ImportError, match=place):
         exec(line)
+
+
+def test_the_front_door_says_what_each_file_is_for():
+    listed = re.findall(r"^    (\w+(?:, \w+)*)  ", carry_core.__doc__, re.MULTILINE)
+    names = {name for line in listed for name in line.split(", ")}
+    assert names == {path.stem for path in (ROOT / "carry_core").glob("*.py")} - {"__init__"}

@@ -6,8 +6,8 @@ import torch
 from carry_core.errors import BadInput
 from carry_core.hooks import HookAt
 from carry_core.interventions import Ablation, MeanAblation, Patch
-from carry_core.model import POINTS, ModelConfig, Transformer, rotary, rotate
-from tests.conftest import random_model, tokens_of
+from carry_core.model import POINTS, ModelConfig, Transformer, parameter_shapes, rotary, rotate
+from tests.conftest import SHAPES, random_model, tokens_of
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -259,3 +259,11 @@ def test_rotation_turns_pairs_and_depends_on_distance_only():
 @pytest.mark.parametrize(("layers", "count"), [(1, 102_668), (2, 201_996)])
 def test_the_paper_s_parameters(layers, count):
     assert sum(p.numel() for p in Transformer(ModelConfig(layers=layers)).parameters()) == count
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_shapes_of_parameters_are_the_model_s_in_its_order(shape):
+    """Initial weights are drawn in this order."""
+    config = SHAPES[shape]
+    expected = [(name, p.shape) for name, p in Transformer(config).named_parameters()]
+    assert list(parameter_shapes(config).items()) == expected

@@ -786,7 +786,7 @@ import torch
 from carry_core import ModelConfig, Patch, Transformer, encode, measure, runs
 from tests.helpers.tolerances import assert_close
 
-_, model = next(catalogue.load("n2_s0.3_w0.2", "ours").models())
+_, model = next(runs.load("n2_s0.3_w0.2", "ours").models())
 measure.class_accuracies(model, [15], [71])
 assert "torch._dynamo" not in sys.modules, "a measurement imports the compiler, in a second"
 

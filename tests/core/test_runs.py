@@ -57,6 +57,19 @@ def test_the_list_says_which_of_two_recipes_leads(root):
         load(NAME)
 
 
+def test_numbers_that_the_leading_recipe_lacks_are_another_s(root):
+    save(root, "paper")
+    for run in (0, 6, 7):
+        save(root, "quick", run)
+    (root / "leading.json").write_text(json.dumps({NAME: "paper"}))
+    assert load(NAME, runs=[6, 7]).record["recipe"] == "quick"
+    assert load(NAME).record["recipe"] == "paper"
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 6 in "):
+        load(NAME, runs=[0, 6])
+    with pytest.raises(BadInput, match=f"No weights of {NAME} runs 6 in "):
+        load(NAME, recipe="paper", runs=[6])
+
+
 def test_runs_that_are_loaded_together_are_the_most_that_were_trained_alike(root):
     for run, epochs in enumerate((10, 20, 20, 30)):
         save(root, run=run, epochs=epochs)

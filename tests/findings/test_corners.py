@@ -275,15 +275,15 @@ def test_read_space_is_what_the_logits_depend_on():
 
 def test_three_corners_are_values_and_the_nine_stays_with_a_same_carry(measured):
     name, model, column, _ = measured
-    found = critiques.critiques(model, column, partial(corners.plane_basis, column))
-    assert corners.lowest(found["means"]) == 1
-    assert corners.lowest(found["same carry"]) == 1
-    assert found["rival"]["highest"] < 0.5
-    assert abs(found["rival"]["length"]) > 0
-    assert set(found["distance"]) == {"patched", "before", "natural"}
+    outcome = critiques.critiques(model, column, partial(corners.plane_basis, column))
+    assert corners.lowest(outcome["means"]) == 1
+    assert corners.lowest(outcome["same carry"]) == 1
+    assert outcome["rival"]["highest"] < 0.5
+    assert abs(outcome["rival"]["length"]) > 0
+    assert set(outcome["distance"]) == {"patched", "before", "natural"}
     if name != "a dormant direction":
-        assert found["distance"]["patched"] < 0.2 < found["distance"]["before"]
-        assert found["margin"]["patched"] == pytest.approx(found["margin"]["intact"], rel=0.05)
+        assert outcome["distance"]["patched"] < 0.2 < outcome["distance"]["before"]
+        assert outcome["margin"]["patched"] == pytest.approx(outcome["margin"]["intact"], rel=0.05)
 
 
 # ---- scrubbing
@@ -300,7 +300,7 @@ def test_resampled_sums_have_the_same_key():
 
 @pytest.fixture(scope="module")
 def explained():
-    found = {}
+    by_decider = {}
     for decider in ("first", "last"):
         _, tens = carry_columns(hand_made(decider).config)
         model = hand_made(decider)
@@ -313,8 +313,8 @@ def explained():
             "wrong": scrubbing.by_head(of, 0, scrubbing.WRONG, seeded()),
             "sums before": scrubbing.before_last_layer(of, seeded()),
         }
-        found[decider] = {name: scrubbing.recovered(fields, name) for name in fields}
-    return found
+        by_decider[decider] = {name: scrubbing.recovered(fields, name) for name in fields}
+    return by_decider
 
 
 def test_the_algorithm_explains_a_network_that_follows_it_and_no_other(explained):

@@ -265,7 +265,7 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path, small_map):
             return [(3, hand_made("last"))]
 
     monkeypatch.setenv("CARRY_DATA", str(tmp_path))
-    monkeypatch.setattr(interchange_maps.runs, "load", lambda name, source: Loaded())
+    monkeypatch.setattr(interchange_maps.catalogue, "load", lambda name, source: Loaded())
     monkeypatch.setattr(interchange_maps, "other_runs", lambda source, name: [])
     monkeypatch.setattr(
         interchange_maps,
@@ -293,7 +293,7 @@ def test_without_a_group_the_command_takes_every_group_that_has_runs(
     assert "carry train n2_s0.3_w0.2" in refused("interchange", "--source", "ours")
     have = ["n2_s0.3_w0.2", "n1_s0.3_w0.2"]
     monkeypatch.setattr(
-        interchange_maps.runs, "find", lambda name, source: {0: None} if name in have else {}
+        interchange_maps.catalogue, "find", lambda name, source: {0: None} if name in have else {}
     )
     cells = small_map.assign(control=False, run=0, right=1.0)
     swaps = {}
@@ -321,9 +321,9 @@ def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypat
     monkeypatch.setattr(
         interchange_maps, "measure_group", lambda *_: pytest.fail("it was computed first")
     )
-    monkeypatch.setattr(interchange_maps.runs, "find", lambda *_: {0: None, 3: None})
+    monkeypatch.setattr(interchange_maps.catalogue, "find", lambda *_: {0: None, 3: None})
     assert "has maps of 20 pairs, and these are of 10" in refused(*SAVE, name, "--pairs", "10")
-    monkeypatch.setattr(interchange_maps.runs, "find", lambda *_: {0: None})
+    monkeypatch.setattr(interchange_maps.catalogue, "find", lambda *_: {0: None})
     assert "has maps of runs 3, which are missing" in refused(*SAVE, name)
     for fewer in (both.assign(pairs=10), cells.assign(run=0)):
         with pytest.raises(BadInput, match=f"or delete {path} to begin anew"):

@@ -36,7 +36,7 @@ class Loaded:
 @pytest.fixture(scope="module")
 def planted():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_table.runs, "load", lambda *names, **selection: Loaded())
+        patch.setattr(line_table.catalogue, "load", lambda *names, **selection: Loaded())
         for name, count in (("column_lines", "n_profile_sums"), ("no_carry_streams", "count")):
             patch.setattr(carry_line, name, partial(getattr(carry_line, name), **{count: 100}))
         return line_table.measure_group("ours", NAME, count=100)
@@ -232,7 +232,7 @@ def test_the_command_refuses_bad_input_in_one_line(carry, refused, data, monkeyp
     monkeypatch.setattr(
         line_table, "measure_group", lambda *_: pytest.fail("it was computed first")
     )
-    monkeypatch.setattr(line_table.runs, "find", lambda *_, **__: {0: None})
+    monkeypatch.setattr(line_table.catalogue, "find", lambda *_, **__: {0: None})
     path = data / "results" / "lines.csv.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"source\nours\n"))
@@ -241,7 +241,7 @@ def test_the_command_refuses_bad_input_in_one_line(carry, refused, data, monkeyp
 
 @pytest.mark.slow
 def test_the_command_measures_each_group_and_saves_it(carry, planted, data, monkeypatch):
-    monkeypatch.setattr(line_table.runs, "find", lambda *_, **__: {0: None})
+    monkeypatch.setattr(line_table.catalogue, "find", lambda *_, **__: {0: None})
     groups_measured = []
 
     def measure(source, name, report, selection):

@@ -47,14 +47,26 @@ def test_alike_runs_are_told_apart_as_often_as_the_level_says():
     assert 0.02 <= told_apart / 400 <= 0.08
 
 
-def test_a_large_shift_is_noticed_and_a_small_one_is_not():
+def test_the_chance_to_notice_odd_runs_is_that_of_six_against_six():
+    """A run of the odd kind lies far off: then the test sees only how many there are of them."""
     generator = np.random.default_rng(2)
-    ours = generator.normal(0.5, 0.1, (6, 5))
-    author_runs = generator.normal(0.5, 0.1, (6, 5))
-    test = ex.compare("table", ours, author_runs)
-    assert not test.told_apart
-    assert 0.02 < test.detectable_shift < 0.3
-    assert ex.compare("table", ours + 2 * test.detectable_shift, author_runs).told_apart
+    runs = generator.normal(0.5, 0.001, (12, 5))
+    runs[[0, 1, 6]] += 0.4
+    odd, common = ex.two_kinds(runs)
+    assert (len(odd), len(common)) == (3, 9)
+    assert odd.min() > common.max()
+    two, three, four = ex.compare("table", runs[:6], runs[6:]).chances
+    assert two < three < four
+    assert two < 0.1
+    assert four > 0.5
+
+
+def test_a_test_says_in_words_what_it_would_have_noticed():
+    test = ex.TableTest("tab", 6, 6, 5, 0.6, 1.1, (0.03, 0.17, 0.7))
+    assert test.words.endswith(
+        "It would have noticed 2 odd runs of 6 in 3%, 3 odd runs of 6 in 17%,"
+        " 4 odd runs of 6 in 70% of cases."
+    )
 
 
 def test_copies_complements_and_constant_cells_are_one_fact_or_none():
@@ -78,4 +90,4 @@ def test_participation_ratio_of_known_covariances():
 
 def test_a_table_that_never_varies_cannot_be_told_apart():
     test = ex.compare("table", np.ones((3, 2)), np.ones((3, 2)))
-    assert (test.p, test.cells, test.detectable_shift) == (1.0, 0, None)
+    assert (test.p, test.cells, test.chances) == (1.0, 0, None)

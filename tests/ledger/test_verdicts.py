@@ -230,7 +230,7 @@ def test_a_number_whose_text_is_open_is_judged_on_nobody():
 
 
 def table(p: float | None, n_theirs: int = 6) -> TableTest:
-    return TableTest("tab", 6, n_theirs, 5, p, 1.0, 0.2)
+    return TableTest("tab", 6, n_theirs, 5, p, 1.0, (0.1, 0.2, 0.7))
 
 
 def test_a_cell_differs_only_if_its_table_is_told_apart():

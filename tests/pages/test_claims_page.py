@@ -11,8 +11,9 @@ from bs4 import BeautifulSoup
 
 from carry_core.files import ROOT
 from carry_paper import measurements
-from carry_paper.ledger import claims, verdicts
+from carry_paper.ledger import claims, report, verdicts
 from carry_paper.pages import claims_page
+from carry_paper.pages.box import verdict_box
 from carry_paper.pages.claims_page import Outcomes
 from carry_paper.pages.html import SIGNS
 from tests.ledger.test_claims import ledger  # noqa: F401 (a fixture)
@@ -41,7 +42,7 @@ def test_every_row_has_words_of_its_own():
     assert [title for title, count in titles.items() if count > 1] == []
 
 
-def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_number_is_judged(ledger):  # noqa: F811
+def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_one_is_judged(ledger):  # noqa: F811
     table = measurements.read("ours")
     measurements.write("ours", table[table.quantity != "heads.squashing"])
     claims_file = ledger / "claims.yml"
@@ -87,7 +88,10 @@ def test_the_overview_counts_every_row_and_links_to_it(committed):
     for a in overview.find_all("a"):
         filters = dict(parse_qsl(a["data-filter"]))
         mark, number, verdict = a.text.split(maxsplit=2)
-        assert verdict == filters["verdict"]
+        of_verdict = filters["verdict"]
+        beyond = filters.get("section") == "beyond-the-paper"
+        assert verdict == report.in_words(of_verdict, beyond=beyond)
+        verdict = of_verdict
         assert mark == SIGNS[verdict]
         section = sections[filters["section"]] if "section" in filters else None
         entries = [e for e in committed.entries if section in (None, e.claim.section)]
@@ -153,7 +157,8 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
             (cell,) = tr.find_all("td", attrs={"data-label": claims_page.HEADINGS[source]})
             verdict = entry.verdict(source)
             # none relies on its colour
-            assert cell.text.startswith(f"{SIGNS[verdict]} {verdict}"), cell.text
+            words = report.in_words(verdict, beyond=entry.claim.beyond)
+            assert cell.text.startswith(f"{SIGNS[verdict]} {words}"), cell.text
             assert tr[f"data-{source}"] == verdict
             assert int(tr[f"data-rank-{source}"]) == entry.order[source]
             row = entry.rows[source]
@@ -186,3 +191,20 @@ def test_the_functions_of_the_script():
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
     assert re.search(r"# pass [1-9]", result.stdout)
+
+
+def test_rows_beyond_the_paper_speak_for_the_book(page, monkeypatch):
+    """In ledger and box, nothing is attributed to the paper, and nothing differs from it."""
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    names = [name for name, claim in claims.claims().items() if claim.beyond]
+    texts = []
+    for name in names:
+        for cell in page.find("tr", id=name).find_all(class_="claims-verdict"):
+            texts.append(cell.text)
+    box = parsed(verdict_box(names).html)
+    for pill in box.find_all(class_="pills"):
+        texts.append(pill.text)
+    assert any("does not hold" in text for text in texts)
+    assert any("holds" in text for text in texts)
+    for text in texts:
+        assert not re.search("reproduced|≠ differs|the paper says it", text, re.IGNORECASE), text

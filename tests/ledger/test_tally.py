@@ -1,0 +1,59 @@
+"""The tally adds up, and agrees with a count of the exported ledger that shares no code with it."""
+
+import pytest
+
+from carry_core.runs import SOURCES
+from carry_paper.ledger import claims, export, ledger, tally
+
+
+@pytest.fixture(scope="module")
+def stored():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CARRY_DATA", raising=False)
+        rows = {source: ledger.by_id(source) for source in SOURCES}
+        return rows, ledger.uninformative(rows)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_two_independent_counts_agree(stored, source):
+    rows, left_out = stored
+    all_claims = list(claims.claims().values())
+    numbers = tally.numbers(rows[source], all_claims, left_out)
+    findings = tally.findings(rows[source], all_claims, left_out)
+
+    frame = export.table({source: list(rows[source].values())})
+    frame = frame[~frame.id.isin(left_out) | frame.id.str.match(r"tab\d/(decision|final|diss)")]
+    is_finding = frame.id.str.startswith("finding/")
+    of_findings = frame[is_finding].verdict.value_counts()
+    for verdict in tally.JUDGED:
+        assert findings.verdicts[verdict] == of_findings.get(verdict, 0)
+    assert (findings.unjudged, findings.not_run) == (
+        of_findings.get("no verdict", 0),
+        of_findings.get("not run", 0),
+    )
+    assert findings.total == is_finding.sum()
+
+    is_cell = frame.id.str.match(r"tab[1345]/")
+    others = frame[~is_finding & ~is_cell & ~frame.id.str.startswith("beyond/")]
+    n_tables = frame[is_cell].id.str.extract(r"^(tab\d/\w+)/")[0].nunique()
+    assert n_tables == 6
+    assert numbers.total == len(others) + n_tables
+
+
+def test_a_table_counts_once_and_differs_if_a_cell_does(stored):
+    rows, _ = stored
+    all_claims = list(claims.claims().values())
+    verdicts = tally.tables(rows["ours"], all_claims)
+    assert len(verdicts) == 6
+    assert verdicts["tab4/dissected"] == verdicts["tab5/final_mlp"] == "no verdict"
+    assert verdicts["tab1/decision_head"] == "can't tell"
+    assert set(tally.tables(rows["author"], all_claims).values()) == {"reproduced"}
+
+
+def test_the_words_add_up():
+    counts = dict.fromkeys(tally.JUDGED, 0) | {"reproduced": 3, "can't tell": 2, "differs": 1}
+    words = tally.Tally(counts, unjudged=4, not_run=5).words(tally.NUMBERS)
+    assert words == (
+        "of 6 judged, 3 reproduced, 2 can’t tell, 1 differ; 4 shown and not judged; 5 not run"
+        " (15 in all)"
+    )
