@@ -25,12 +25,21 @@ def lead(entry: Entry) -> str:
     return words_for_them[-1] if words_for_them else UNJUDGED
 
 
+def count(entry: Entry) -> tuple[int, int]:
+    """Return the number of models of all sources that show a finding, and of all models."""
+    counts = [row.shown for row in entry.rows.values() if row.shown and row.verdict != NOT_RUN]
+    return sum(n for n, _ in counts), sum(n for _, n in counts)
+
+
+def counts(outcomes: Outcomes, **ids: str) -> dict[str, tuple[int, int]]:
+    """Return the models that show some findings, and all models: a pair for each `NAME=id`."""
+    entries = {entry.claim.id: entry for entry in outcomes.entries}
+    return {name: count(entries[id_]) for name, id_ in ids.items()}
+
+
 def models(entry: Entry) -> str:
     """Return the models of all sources that show a finding: `all 12 models`, `4 of 12 models`."""
-    counts = [row.shown for row in entry.rows.values() if row.shown and row.verdict != NOT_RUN]
-    n_showing = sum(n for n, _ in counts)
-    n_models = sum(n for _, n in counts)
-    return of_models(n_showing, n_models)
+    return of_models(*count(entry))
 
 
 def of_models(n_showing: int, n_models: int) -> str:
