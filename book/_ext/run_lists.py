@@ -1,4 +1,4 @@
-"""Lists of runs on hover: after *four of our six*, `(0, 1, 3 and 4)` becomes a title of these words.
+"""Lists of runs on hover: `(0, 1, 3 and 4)` becomes a title of *four of our six* before it.
 
 Stylesheets bring the list back on paper and where nothing can hover.
 """
