@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
-from compare import ROOT, differences
+from executed import ROOT, differences
 from safetensors import safe_open
 from safetensors.torch import save_file
+
+from carry_paper.pages.page import FALSE_FACT
 
 QUICKEST = ("start_here", "fig07_one_layer_journey", "fig12_two_layers_without_decay")
 # These pages do not look at a final MLP.

@@ -12,7 +12,7 @@ from carry_core.interventions import Ablation
 from carry_paper import catalogue
 from carry_paper.findings import adder
 from carry_paper.pages import claims_page, front_page, playground
-from carry_paper.pages.claims_page import Entry
+from carry_paper.pages.claims_page import JudgedClaim
 from carry_train.groups import MAIN
 from tests.helpers.needs import SITE
 
@@ -23,12 +23,14 @@ needs_site = pytest.mark.needs("the built site")
 
 
 @pytest.fixture(scope="module")
-def staircase() -> Entry:
+def staircase() -> JudgedClaim:
     (entry,) = [e for e in claims_page.read().entries if e.claim.id == "finding/staircase"]
     return entry
 
 
-def judged(entry: Entry, author: tuple[str, int, int], ours: tuple[str, int, int]) -> Entry:
+def judged(
+    entry: JudgedClaim, author: tuple[str, int, int], ours: tuple[str, int, int]
+) -> JudgedClaim:
     """The same claim with other verdicts, each with how many runs of how many show it."""
     rows = {}
     for source, (verdict, n_showing, n) in {"author": author, "ours": ours}.items():
@@ -39,22 +41,22 @@ def judged(entry: Entry, author: tuple[str, int, int], ours: tuple[str, int, int
 
 
 @pytest.mark.parametrize(
-    ("author", "ours", "lead", "models"),
+    ("author", "ours", "lead", "count"),
     [
-        (("reproduced", 6, 6), ("reproduced", 6, 6), "Holds", "all 12 models"),
-        (("reproduced", 6, 6), ("mostly", 5, 6), "Mostly", "11 of 12 models"),
-        (("differs", 1, 6), ("reproduced", 6, 6), "Not so", "7 of 12 models"),
-        (("reproduced", 1, 1), ("not run", 0, 0), "Holds", "the only model"),
-        (("reproduced", 1, 1), ("no verdict", 1, 1), "Holds", "both models"),
-        (("differs", 0, 6), ("differs", 0, 6), "Not so", "none of 12 models"),
-        (("not run", 0, 0), ("mixed", 3, 6), "In some models", "3 of 6 models"),
-        (("not run", 0, 0), ("not run", 0, 0), "Not judged", "no model yet"),
+        (("reproduced", 6, 6), ("reproduced", 6, 6), "Holds", (12, 12)),
+        (("reproduced", 6, 6), ("mostly", 5, 6), "Mostly", (11, 12)),
+        (("differs", 1, 6), ("reproduced", 6, 6), "Not so", (7, 12)),
+        (("reproduced", 1, 1), ("not run", 0, 0), "Holds", (1, 1)),
+        (("reproduced", 1, 1), ("no verdict", 1, 1), "Holds", (2, 2)),
+        (("differs", 0, 6), ("differs", 0, 6), "Not so", (0, 12)),
+        (("not run", 0, 0), ("mixed", 3, 6), "In some models", (3, 6)),
+        (("not run", 0, 0), ("not run", 0, 0), "Not judged", (0, 0)),
     ],
 )
-def test_a_finding_begins_with_the_weaker_verdict(staircase, author, ours, lead, models):
+def test_a_finding_begins_with_the_weaker_verdict(staircase, author, ours, lead, count):
     entry = judged(staircase, author, ours)
     assert front_page.lead(entry) == lead
-    assert front_page.models(entry) == models
+    assert front_page.count(entry) == count
 
 
 def test_verdicts_are_said_of_each_source(staircase):
@@ -67,7 +69,7 @@ def test_verdicts_are_said_of_each_source(staircase):
 
 def test_one_of_the_findings_does_not_hold():
     """Five findings, of which one at least differs from the paper, by the results as stored."""
-    words = front_page.words(claims_page.read(), digit_order="finding/decay_matters_one_layer")
+    words = front_page.leads(claims_page.read(), digit_order="finding/decay_matters_one_layer")
     assert words["digit_order_lead"] == front_page.LEADS["differs"]
     assert (ROOT / "book" / "index.md").read_text().count("\n- **") == 5
 
