@@ -600,6 +600,7 @@ def judged(
     sentences = [
         row.detail,
         judgement.detail,
+        row.shown_by_group,
         row.disagreement(claim.range),
         row.fields_in_words,
     ]

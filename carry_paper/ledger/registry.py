@@ -335,7 +335,7 @@ ROWS: dict[str, Entry] = {
         beside=Beside(MAIN, "runs_at_s_0.3"),
     ),
     "finding/dissection_without_decay": finding(
-        W0, heads.dissection_works, shows=heads.cannot_carry, dissect=True
+        W0, heads.wide_mlp_neurons, shows=heads.full_ablation_works, dissect=True
     ),
     "finding/no_grokking": finding(
         list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
@@ -476,10 +476,11 @@ ROWS: dict[str, Entry] = {
         DFF512, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
     ),
     # The abstract
-    "beyond/elsewhere": finding(
-        list(elsewhere.HYPERPARAMETERS),
-        elsewhere.elsewhere,
-        shows=elsewhere.most_runs_work_in_the_same_way,
+    "beyond/elsewhere_attention": finding(
+        elsewhere.HYPERPARAMETERS, elsewhere.last_attention, shows=typology.decides
+    ),
+    "beyond/elsewhere_mlp": finding(
+        elsewhere.HYPERPARAMETERS, elsewhere.final_mlp, shows=heads.cannot_carry
     ),
     # The carry line, and who writes it
     "beyond/one_line": swap_by_states("line", corner_table.moves_in_each_state),

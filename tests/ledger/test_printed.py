@@ -82,8 +82,8 @@ FED: dict[str, list[Callable[[], Fields]]] = {
     "finding/full_adder_xor": [digit_sum_without_mlp],
     # App. C.2 prints no cells; Tables 4 and 5 are of other models.
     "finding/dissection_without_decay": [
-        lambda: {"value": heads.no_carry_correlation(printed_table("tab4/dissected"))},
-        lambda: {"value": heads.no_carry_correlation(printed_table("tab5/dissected"))},
+        lambda: printed_cells("tab4/dissected"),
+        lambda: printed_cells("tab5/dissected"),
     ],
     "finding/decoder_mlp": [
         lambda: {"value": heads.no_carry_correlation(printed_table("tab5/final_mlp"))}
@@ -155,7 +155,7 @@ def test_a_rule_that_the_printed_table_fails_would_be_noticed():
     correlation = heads.no_carry_correlation(printed_table("tab3/final_mlp"))
     assert correlation == pytest.approx(0.820, abs=0.001)
     assert not heads.cannot_carry({"value": correlation})
-    # Without the cell that the paper excepts it is more, as `beyond/elsewhere` takes it.
+    # Without the cell that the paper excepts it is more, as `beyond/elsewhere_mlp` takes it.
     table = printed_table("tab3/final_mlp")
     correlation = heads.no_carry_correlation(table, but=heads.C_ALL_CON_AT_8)
     assert heads.cannot_carry({"value": correlation})
