@@ -5,6 +5,7 @@ It is read from the stored results, so that a new verdict changes the sentence.
 
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
+from carry_paper.pages import claims_page
 from carry_paper.pages.claims_page import JudgedClaim, Outcomes
 
 # The first word of a finding, by its verdict; the weaker of two verdicts comes later.
@@ -51,6 +52,16 @@ def words(outcomes: Outcomes, **ids: str) -> dict[str, str]:
     for name, id_ in ids.items():
         values[f"{name}_lead"] = lead(entries[id_])
         values[f"{name}_models"] = models(entries[id_])
+    return values
+
+
+def tally(outcomes: Outcomes) -> dict[str, str]:
+    """Return the tally in words: `numbers_author`, `findings_ours` and so on."""
+    numbers, findings, _ = claims_page.tallied(outcomes)
+    values = {}
+    for name, kind in {"numbers": numbers, "findings": findings}.items():
+        for source in outcomes.sources:
+            values[f"{name}_{source}"] = kind.words(source)
     return values
 
 
