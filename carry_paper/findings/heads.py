@@ -497,6 +497,18 @@ def full_ablation_works(
     return bool(measured["no_carry_cells"] >= accuracy and measured["carry_cells"] < carry)
 
 
+def correct_or_off_by_one(survey: Survey) -> Fields:
+    """Lowest share of a cell without the final MLP that is correct or off by one (App. C.3)."""
+    table = survey.without_mlp
+    shares = (table.accuracy + table.corrected).double()
+    return {"value": float(shares.min()), "mean": float(shares.mean())}
+
+
+def is_correct_or_off_by_one(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
+    """Return True if in each cell of `correct_or_off_by_one` nearly all digits are one of both."""
+    return bool(measured["value"] >= cell)
+
+
 # From this share on, most carries are lost.
 MOST_CARRIES = 0.5
 

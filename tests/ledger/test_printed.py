@@ -54,6 +54,11 @@ def digit_sum_without_mlp() -> Fields:
     return {"bypassed": float(is_digit_sum.min())}
 
 
+def either(table: ClassAccuracies) -> torch.Tensor:
+    """Return the share of each cell that is correct or off by one."""
+    return table.accuracy + table.corrected
+
+
 # Rules that can be fed with printed numbers: the fields that a run with just these would have.
 FED: dict[str, list[Callable[[], Fields]]] = {
     "finding/decision_head_carries": [decision_head],
@@ -78,6 +83,9 @@ FED: dict[str, list[Callable[[], Fields]]] = {
             "value": printed("pad6/accuracy_epoch1000") / printed("pad6/accuracy_epoch500"),
             "primed": False,
         }
+    ],
+    "finding/three_layers_off_by_one": [
+        lambda: {"value": float(either(printed_table("tab3/final_mlp")).min())}
     ],
     "finding/full_adder_xor": [digit_sum_without_mlp],
     # App. C.2 prints no cells; Tables 4 and 5 are of other models.
@@ -123,6 +131,8 @@ NOT_FED = {
         ),
         NO_NUMBER,
     ),
+    "finding/biases_one_layer": NO_NUMBER,
+    "finding/length_primed": "the exact match of a primed run is printed, not its best",
     "finding/joint_ablation": "no accuracies under both ablations are printed",
     "finding/decision_head": "no accuracies without the other head are printed",
     "finding/decoder": "no accuracies without the decision head are printed",
