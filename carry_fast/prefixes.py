@@ -137,7 +137,7 @@ class SharedPrefix:
         watch: Hook | None = None,
         sources: Sources = (),
     ) -> None:
-        self.model, self.read = model, read
+        self.model, self.read = model, model.config.checked_read(read)
         self.interventions = [*interventions]
         self.hooks = hooks_of(model, interventions, read, sources)
         own_sources = sources or [None] * len(interventions)
