@@ -94,6 +94,7 @@ def _build(
             command = [*compiler, *FLAGS, *flags, f"-I{FOLDER}", *output]
             subprocess.run(command, check=True, capture_output=True)
             temporary.write_bytes(_with_digest(temporary.read_bytes()))
+            ctypes.CDLL(str(temporary))  # raises an error if the compiler has made no library
     return ctypes.CDLL(str(path))
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from carry_core import measure
+from carry_core.model import ModelConfig
 from carry_fast import compiled, native
-from tests.conftest import SHAPES, drawn, random_model
+from tests.conftest import drawn, random_model
 
 SOURCE = 'extern "C" int three() { return 3; }\n'
 
@@ -123,7 +124,7 @@ def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
     assert (folder / "vectors.h").read_text() != (native.FOLDER / "vectors.h").read_text()
     monkeypatch.setattr(native, "FOLDER", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = SHAPES["encoder"]
+    config = ModelConfig(width=2, d_ff=16)
     model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=300)
     with pytest.warns(RuntimeWarning, match="had here .it gives wrong numbers.: PyTorch computes"):
         (predicted,) = measure.predict(model, a, b)
