@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps seeds lines corners recipes causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines corners measurements measured-again causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -126,17 +126,17 @@ author-check: $(READY) #: compare data/results/author/ with what the pages compu
 maps: $(READY) #: recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
 
-seeds: $(READY) #: recompute data/results/seeds.csv.gz likewise, from all weights of the main group: half an hour; `make -j2 maps seeds` is both at once
-	@for of in author "ours --recipe paper" "ours --recipe quick"; do .venv/bin/carry seeds --source $$of --save || exit 1; done
-
 lines: $(READY) #: recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry lines --source $$of --save || exit 1; done
 
 corners: $(READY) #: recompute data/results/corners.csv.gz likewise: the carry and the nine, by states of the next column
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry corners --source $$of --save || exit 1; done
 
-recipes: $(READY) #: recompute data/results/recipes.csv.gz likewise, from our groups that have runs by both recipes: an hour; rows of runs that are gone stay
-	@.venv/bin/carry recipes --save
+measurements: $(READY) #: measure what data/measurements lacks likewise, or has of other weights; nothing that is there is measured again
+	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63 --sums 20000"; do .venv/bin/carry measure --source $$of || exit 1; done
+
+measured-again: $(READY) #: measure rows of data/measurements anew for SECONDS of the processor, and compare; the commit chooses which
+	@$(PY) workflow/measured_again.py $(or $(SECONDS),60)
 
 causes: $(READY) #: print the experiments behind the reasons in data/claims.yml, from our weights and the author's imported ones: four CPU minutes
 	.venv/bin/python workflow/causes.py
@@ -292,7 +292,7 @@ triton: $(READY) #: the tests of the GPU's training step on this CPU, in Triton'
 	@TRITON_INTERPRET=1 PYTHONPATH=_build/triton $(PY) -m pytest -n 2 --dist worksteal tests/train/test_gpu.py
 
 compare: notebooks #: compare the executed notebooks with the outputs that are committed; runs those that are stale
-	@$(PY) workflow/compare.py
+	@$(PY) workflow/executed.py
 
 mutation: $(READY) #: see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)

@@ -127,7 +127,7 @@ def _index(n_digits: int, device: torch.device) -> Int[Tensor, " number"]:
     return table.to(device)
 
 
-def carry_in(n_digits: int = 3) -> Bool[Tensor, "task pos"]:
+def carry_in(n_digits: int = 3) -> Bool[Tensor, "carry_class pos"]:
     """Return True where a position has a carry-in: the framed cells of Table 1."""
     rows = []
     for pattern in patterns(n_digits):

@@ -72,8 +72,8 @@ class ClassAccuracies:
         exact_match: Share of sums with no wrong digit, over all classes.
     """
 
-    accuracy: Float[Tensor, "task pos"]
-    corrected: Float[Tensor, "task pos"]
+    accuracy: Float[Tensor, "carry_class pos"]
+    corrected: Float[Tensor, "carry_class pos"]
     exact_match: float
 
 
@@ -179,20 +179,20 @@ def accuracy(
     by_label = _labelled(interventions)
     tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
     patterns = carries.patterns(n_digits)
-    carry_in = carries.carry_in(n_digits)  # (task, pos)
+    carry_in = carries.carry_in(n_digits)  # (carry_class, pos)
     position_names = model.config.layout.position_names[-n_digits:]
 
     rows = []
     for label, table in zip(by_label, tables, strict=True):
-        for task, pattern in enumerate(patterns):
+        for carry_class, pattern in enumerate(patterns):
             for pos, position_name in enumerate(position_names):
                 row = AccuracyRow(
                     ablation=label,
                     carry_class=carries.paper_name(pattern),
                     position=position_name,
-                    carry_in=bool(carry_in[task, pos]),
-                    accuracy=float(table.accuracy[task, pos]),
-                    corrected=float(table.corrected[task, pos]),
+                    carry_in=bool(carry_in[carry_class, pos]),
+                    accuracy=float(table.accuracy[carry_class, pos]),
+                    corrected=float(table.corrected[carry_class, pos]),
                     exact_match=table.exact_match,
                 )
                 rows.append(row)
@@ -316,19 +316,21 @@ def score(predicted: Operand, a: Operand, b: Operand) -> ClassAccuracies:
         )
     n_digits = predicted.shape[1]
     answer = digits(a + b, n_digits)  # (sums, pos)
-    task = carries.classify(a, b, n_digits)  # (sums,)
-    carry_in = carries.carry_in(n_digits)  # (task, pos)
+    carry_class = carries.classify(a, b, n_digits)  # (sums,)
+    carry_in = carries.carry_in(n_digits)  # (carry_class, pos)
 
     correct = predicted == answer
     # Each position is corrected on its own: a 9 turns into a 0 and does not carry.
-    correction = torch.where(carry_in[task], 1, -1)
+    correction = torch.where(carry_in[carry_class], 1, -1)
     correct_after_correction = (predicted + correction) % 10 == answer
 
     n_classes = len(carry_in)
-    sums_in_class = torch.bincount(task, minlength=n_classes).unsqueeze(-1)  # (task, 1)
+    sums_in_class = torch.bincount(carry_class, minlength=n_classes).unsqueeze(
+        -1
+    )  # (carry_class, 1)
     no_sums = torch.zeros(carry_in.shape, dtype=torch.int64)
-    n_correct = no_sums.index_add(0, task, correct.long())
-    n_corrected = no_sums.index_add(0, task, correct_after_correction.long())
+    n_correct = no_sums.index_add(0, carry_class, correct.long())
+    n_corrected = no_sums.index_add(0, carry_class, correct_after_correction.long())
     return ClassAccuracies(
         accuracy=n_correct / sums_in_class,
         corrected=n_corrected / sums_in_class,
@@ -545,7 +547,7 @@ def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "laye
 
 def class_attention(
     model: Transformer, classes: str | Sequence[str], n_examples: int, seed: int
-) -> Float[Tensor, "task layer head query key"]:
+) -> Float[Tensor, "carry_class layer head query key"]:
     """Return the mean attention over `n_examples` random sums of each carry class (Fig. 3).
 
     `classes` are carry patterns such as `010`, which the paper calls C@1; one or more.

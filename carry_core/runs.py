@@ -581,6 +581,17 @@ def digest(weights: Weights) -> str:
     return sha256.hexdigest()
 
 
+def digest_of_file(path: Path) -> str:
+    """Return the `digest` of the parameters in a run's file, at the end of its training.
+
+    Raises:
+        BadInput: The file is missing or damaged.
+    """
+    with open_tensors(path, remedy(path)) as file:
+        names = [name for name in file.keys() if "/" not in name]  # noqa: SIM118 (not a dict)
+        return digest({name: file.get_tensor(name) for name in names})
+
+
 @runtime_checkable
 class NamedConfig(Protocol):
     """A group, as far as its runs' files are concerned."""

@@ -21,6 +21,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from carry_core import runs
+from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
 from carry_paper.checksums import save_table
 from carry_paper.schemas import one_of, read_table
@@ -29,9 +30,9 @@ from carry_train import groups
 # Those of a float32, and two more: a share of runs such as 5/6 stays on its side of a bar, which is
 # rounded to as many.
 DIGITS = 9
-# The columns that identify a row. `run` is missing for what is measured on a whole group, and
-# `epoch` at the end of training.
-KEY = ["source", "group", "recipe", "run", "epoch", "quantity"]
+# The columns that identify a row. `run` is missing for what is measured on a whole group, `epoch`
+# at the end of training, and `sums` if the quantity draws its own.
+KEY = ["source", "group", "recipe", "run", "epoch", "quantity", "sums"]
 REMEDY = "restore it with `git checkout`, or delete it and run `carry measure`"
 
 Whole = Annotated[float, Field(ge=0, multiple_of=1)]
@@ -55,7 +56,10 @@ class StoredMeasurements(BaseModel):
         epochs: The epochs of its training that the run has had.
         sha256: That of the run's weights (`runs.digest`), or of its learning curves' file, where
             these were measured; missing for what was never in our hands as a file.
-        sample: How the sums were drawn on which a survey was made; missing if the function does.
+        code: The digest of the code that measured it (`code_digest.digest`); missing for what was
+            measured before there were digests, on runs that are gone.
+        sums: The number of sums on which a survey was made: all of their length, or as many of
+            each carry class.
         ships: 1 if the run is shipped in `data/runs`.
     """
 
@@ -72,11 +76,13 @@ class StoredMeasurements(BaseModel):
     fields: list[Json[dict[str, Any]] | None]
     epochs: list[Whole | None]
     sha256: list[Sha256 | None]
-    sample: list[str | None]
+    code: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None]
+    sums: list[Whole | None]
     ships: list[Literal[0, 1]]
 
 
 COLUMNS = list(StoredMeasurements.model_fields)
+WHOLE = ["run", "epoch", "epochs", "sums"]  # columns of whole numbers
 REASON = "reason"  # the only field of a row that says why nothing was measured
 
 
@@ -111,8 +117,7 @@ def _read(path: Path, source: str, _modified: int) -> pd.DataFrame:
             raise ValueError(f"it has rows of the source {min(others)}")
         for name in ("value", "fields"):
             table[name] = pd.Series([_parsed(x) for x in table[name]], table.index, dtype=object)
-        whole = dict.fromkeys(("run", "epoch", "epochs"), "Int64")
-        return table.astype(whole | {"variance": float})
+        return table.astype(dict.fromkeys(WHOLE, "Int64") | {"variance": float})
 
 
 def _parsed(text: Any) -> Any:
@@ -157,6 +162,7 @@ def replaced(table: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """
     if not len(table):
         return new
+    _check_values_stay(table, new)
     both = pd.concat([table, new[COLUMNS]])
     both = both.drop_duplicates(KEY, keep="last")
     place = ["source", "group", "quantity", "epoch"]
@@ -164,6 +170,24 @@ def replaced(table: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     measured = pd.MultiIndex.from_frame(both[~has_reason][place])
     is_idle = has_reason & pd.MultiIndex.from_frame(both[place]).isin(measured)
     return both[~is_idle]
+
+
+def _check_values_stay(table: pd.DataFrame, new: pd.DataFrame) -> None:
+    """Raise `BadInput` if a run with the same weights had a value and would have none."""
+    had_value = _names(table[table.value.notna()])
+    has_none = _names(new[new.value.isna()])
+    lost = sorted(set(had_value) & set(has_none))
+    if lost:
+        raise BadInput(
+            f"Nothing was saved: {lost[0]} was measured with a value, which it would lose, on the "
+            "same weights. Expected a value: if its function is right, take the stored row out."
+        )
+
+
+def _names(table: pd.DataFrame) -> list[str]:
+    """Return the name of each row of a run, with the sha256 of what was measured."""
+    of_runs = table[table.sha256.notna()]
+    return [" ".join(map(str, row)) for row in of_runs[[*KEY, "sha256"]].itertuples(index=False)]
 
 
 def is_reason(fields: Any) -> bool:

@@ -23,8 +23,8 @@ from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, bench, catalogue, checksums, measurements
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import corner_table, interchange_maps, line_table
-from carry_paper.ledger import claims, recipes, seeds
-from carry_paper.llm import recordings, survey
+from carry_paper.ledger import claims
+from carry_paper.llm import head_survey, recordings
 from carry_paper.pages import author_side
 from carry_train import groups
 from carry_train.checkpoints import Checkpoints
@@ -61,15 +61,11 @@ MAP |= {
     "control": 0,
     "sha256": "a" * 64,
 }
-PARTS = {"one head": 0.1, "heads together": 0.1, "earlier": 0.1}
-SEED = {"source": "ours", "recipe": "quick", "run": 7, "epoch": np.nan, **PARTS, "fields": "{}"}
 LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
 LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.LISTS, "[]")
 LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}', "sha256": "a" * 64}
 CORNER = {name: LINE[name] for name in line_table.KEY} | {"sha256": "a" * 64}
 CORNER |= dict.fromkeys(corner_table.MEASURED, "{}")
-VALUE = {"group": NAME, "recipe": "quick", "run": 7, "sha256": "a" * 64, "sums": 9}
-VALUE |= {"id": "finding/biases", "value": 0.5, "fields": '{"with": 0.5, "without": 0.5}'}
 
 
 def write_run(data: Path) -> None:
@@ -156,11 +152,6 @@ CASES: dict[str, Case] = {
         lambda data: write_table(interchange_maps.path_of("ours", NAME), [MAP]),
         lambda data: interchange_maps.load_by_source(NAME),
     ),
-    "seeds": (
-        "results/seeds.csv.gz",
-        lambda data: write_table(seeds.path_of(), [SEED]),
-        lambda data: seeds.saved(),
-    ),
     "lines": (
         "results/lines.csv.gz",
         lambda data: write_table(line_table.path_of(), [LINE]),
@@ -170,11 +161,6 @@ CASES: dict[str, Case] = {
         "results/corners.csv.gz",
         lambda data: write_table(corner_table.path_of(), [CORNER]),
         lambda data: corner_table.saved(),
-    ),
-    "recipes": (
-        "results/recipes.csv.gz",
-        lambda data: write_table(recipes.path_of(), [VALUE]),
-        lambda data: recipes.saved(),
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
@@ -366,10 +352,6 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
         "a run has maps of two weights",
     ),
     ("map", rows(MAP, {"colour": "red"}), "colour"),
-    ("seeds", rows(SEED, {}, {}), "a run stands twice"),
-    ("seeds", rows(SEED, {"source": "mine"}), "'mine' is unknown"),
-    ("seeds", rows(SEED, {"fields": "none"}), "fields[0]"),
-    ("seeds", rows(SEED, {"fields": '{"staircase": 1}'}), "fields[0]"),
     ("lines", rows(LINE, {}, {}), "a column of a run stands twice"),
     ("lines", rows(LINE, {"recipe": "slow"}), "'slow' is unknown"),
     ("lines", rows(LINE, {"up": 1.5}), "less than or equal to 1"),
@@ -377,13 +359,6 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("lines", rows(LINE, {"colour": "red"}), "colour"),
     ("corners", rows(CORNER, {}, {}), "a column of a run stands twice"),
     ("corners", rows(CORNER, {"states": "[]"}), "states[0]"),
-    ("recipes", rows(VALUE, {}, {}), "a row of a run stands twice"),
-    ("recipes", rows(VALUE, {}, {"id": "n3/accuracy", "sha256": "b" * 64}), "two weights"),
-    ("recipes", rows(VALUE, {"recipe": "slow"}), "'slow' is unknown"),
-    ("recipes", rows(VALUE, {"value": np.inf}), "finite"),
-    ("recipes", rows(VALUE, {"fields": "[]"}), "fields[0]"),
-    ("recipes", rows(VALUE, {"group": "n9"}), "Unknown group 'n9'"),
-    ("recipes", rows(VALUE, {"colour": "red"}), "colour"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
     ("author's side", arrays(sources=None), "it has no 'sources'"),
     ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),
@@ -413,9 +388,9 @@ def test_a_file_that_cannot_be_true_is_one_line_that_names_it(data, case, change
 def test_nothing_is_larger_unpacked_than_the_limit(data, monkeypatch):
     monkeypatch.setattr(files, "LARGEST", 10_000)
     write_run(data)
-    write_table(seeds.path_of(), [SEED | {"run": run} for run in range(1000)])
+    write_table(measurements.path_of("ours"), [MEASURED | {"run": run} for run in range(1000)])
     arrays(pattern=np.zeros((9, 2, 10, 10)))(data / CASES["curves"][0])
-    for case in ("seeds", "curves"):
+    for case in ("measurements", "curves"):
         assert (data / CASES[case][0]).stat().st_size < 10_000
         with pytest.raises(BadInput, match="more than 10,000 bytes"):
             CASES[case][2](data)
@@ -575,10 +550,10 @@ def test_a_benchmark_gives_way_to_none_of_fewer_devices(refused, data, monkeypat
 
 def test_a_survey_gives_way_to_none_of_fewer_prompts(data):
     planted(data, "llemma", [])
-    path = data / "llm" / "llemma" / survey.FILE
-    survey.check_replaces(path, 10)
+    path = data / "llm" / "llemma" / head_survey.FILE
+    head_survey.check_replaces(path, 10)
     with pytest.raises(BadInput, match="is a survey of 10 prompts: ask for as many"):
-        survey.check_replaces(path, 9)
+        head_survey.check_replaces(path, 9)
 
 
 def test_the_authors_side_is_not_made_from_a_part_of_the_release(data):

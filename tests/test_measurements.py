@@ -69,6 +69,18 @@ def test_a_reason_replaces_no_measurement_and_makes_room_for_one(data):
     assert measurements.read("ours").value.tolist() == [0.1]
 
 
+def test_a_value_is_not_replaced_by_none(data):
+    of_weights = {"run": 0, "sha256": "a" * 64}
+    path = measurements.save(table(of_weights | {"value": 0.1}))[0]
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="heads.staircase .* with a value, which it would lose"):
+        measurements.save(table(of_weights | {"value": math.nan}))
+    assert path.read_bytes() == before
+    # Of other weights it may be undefined.
+    measurements.save(table(of_weights | {"value": math.nan, "sha256": "b" * 64}))
+    assert measurements.read("ours").value.tolist() == [None]
+
+
 def test_a_damaged_table_is_not_replaced(data):
     path = measurements.path_of("ours")
     path.parent.mkdir()

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
-from compare import ROOT, differences
+from executed import ROOT, differences
 from safetensors import safe_open
 from safetensors.torch import save_file
 

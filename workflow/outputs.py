@@ -10,7 +10,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 
 import nbformat
-from compare import EXECUTED, ROOT
+from executed import EXECUTED, ROOT
 
 PICTURE = ROOT / "book" / "summary.png"
 

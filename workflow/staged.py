@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
-from compare import ROOT, code_cells, differences
+from executed import ROOT, code_cells, differences
 
 
 def blob(name: str, root: Path) -> nbformat.NotebookNode | None:

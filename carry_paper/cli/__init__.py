@@ -7,7 +7,7 @@ import sys
 import click
 
 from carry_core.errors import BadInput
-from carry_paper.cli import compare, data, ledger, llm, notebooks, train
+from carry_paper.cli import data, ledger, llm, notebooks, train
 
 COMMANDS = (
     data.import_author,
@@ -16,15 +16,13 @@ COMMANDS = (
     notebooks.fill,
     train.train,
     train.bench_command,
-    compare.compare_command,
+    ledger.compare_command,
     ledger.claims_command,
     ledger.measure_command,
     ledger.results_command,
     ledger.interchange_command,
-    ledger.seeds_command,
     ledger.lines_command,
     ledger.corners_command,
-    ledger.recipes_command,
     llm.llm,
     llm.train_llm,
 )

@@ -1,24 +1,27 @@
-"""Commands that measure and judge what the paper claims."""
+"""Commands that measure and judge what the paper claims, or compare your runs with it."""
 
 import json
 import os
 import sys
 from collections.abc import Collection
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, replacing, write_json
+from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
-from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Whole, check_writable
+from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, Whole, check_writable
 from carry_paper.findings import corner_table, interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
-from carry_paper.ledger import claims, export, ledger, moved, recipes, registry, seeds
+from carry_paper.ledger import claims, compare, export, ledger, moved, registry
+from carry_paper.ledger.compare import ComparedRow
 from carry_paper.ledger.entries import name_of
 from carry_paper.ledger.measuring import Measuring, Quantity, as_table, quantities
 from carry_paper.ledger.report import show
@@ -64,7 +67,14 @@ def claims_command(source: str, only: str, against: str | None, json_file: Path 
     help="Recipe of our runs [default: the one that leads].",
 )
 @click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
-@click.option("--again", is_flag=True, help="Also measure what is stored of these weights.")
+@click.option(
+    "--sums",
+    "n_sums",
+    type=Whole(1, measure.MAX_SUMS_PER_CLASS),
+    help="Sums of each carry class on which runs are surveyed [default: all sums of up to three "
+    "digits].",
+)
+@click.option("--again", is_flag=True, help="Measure all that is asked for, whatever is stored.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be measured.")
 def measure_command(
     source: str,
@@ -72,29 +82,35 @@ def measure_command(
     only: str,
     recipe: str | None,
     numbers: str | None,
+    n_sums: int | None,
     again: bool,
     dry_run: bool,
 ) -> None:
     """Measure what the rows of the ledger read, and store it in data/measurements.
 
-    Only what is missing is measured, or was measured on other weights; rows of other runs stay.
+    Only what is missing is measured, or was measured on other weights or by other code; rows of
+    other runs stay.
     Without a GROUP, all groups of the rows are measured.
     """
     asked = asked_quantities(only, [groups.find(name).name for name in names])
     table = measurements.read(source)  # refuses a damaged table now, and not after an hour
     selection = {name: selected(name, recipe, numbers) for name in groups.GROUPS}
-    measuring = Measuring(Evidence(source, {}, partial(click.echo, err=True), selection), asked)
+    surveyed = partial(balanced_sums, n_sums) if n_sums is not None else None
+
+    def evidence() -> Evidence:
+        return Evidence(source, {}, partial(click.echo, err=True), selection, surveyed)
+
+    measuring = Measuring(evidence(), asked)
+    whys = dict.fromkeys(measuring.asked, "asked for")
     if not again:
-        measuring = Measuring(
-            Evidence(source, {}, partial(click.echo, err=True), selection),
-            measuring.missing(table),
-        )
-    if dry_run:
-        for quantity in measuring.asked:
-            click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)}")
-        return
-    if measuring.asked:
+        whys = measuring.missing(table)
+        measuring = Measuring(evidence(), whys)
+    if whys and not dry_run:
         check_writable(measurements.path_of(source).parent)
+    for quantity, why in whys.items():
+        click.echo(f"{name_of(quantity.function)}: {', '.join(quantity.places)} ({why})")
+    if dry_run:
+        return
     keep_memory()
     for quantity in measuring.asked:
         rows = as_table(measuring.of_quantity(quantity))
@@ -107,9 +123,20 @@ def measure_command(
         sys.exit(1)
 
 
+@cache
+def balanced_sums(n_sums: int, group: str) -> tuple[Numbers, Numbers]:
+    """Return this many sums of each carry class of a group's sums."""
+    return measure.sample(n_sums, groups.find(group).n_digits, seed=0)
+
+
 def asked_quantities(only: str, names: Collection[str]) -> list[Quantity]:
-    """Return the quantities of the rows whose id starts with `only`, on some groups or on all."""
-    entries = [registry.entry(claim.id) for claim in claims.chosen(only)]
+    """Return the quantities of the rows whose id starts with `only`, on some groups or on all.
+
+    Those that no claim is about are named by themselves.
+    """
+    entries = [entry for name, entry in registry.UNCLAIMED.items() if name.startswith(only)]
+    if not entries or not only:
+        entries += [registry.entry(claim.id) for claim in claims.chosen(only)]
     asked = []
     for quantity in quantities(entries):
         if names:
@@ -209,46 +236,6 @@ def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> di
     return counts
 
 
-# What `carry seeds` prints of each run; the rest is in its JSON.
-SEEDS_SHOWN = ["exact match", "one head", "heads together", "earlier", "final MLP"]
-
-
-@click.command("seeds")
-@SOURCE
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    default="quick",
-    help="Recipe of our runs; the author's have none.",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: all that exist].")
-@JSON
-@SAVE
-def seeds_command(
-    source: str, recipe: str, numbers: str | None, json_file: Path | None, save: bool
-) -> None:
-    """Measure runs of the main group: what moves their carry, and which findings they show.
-
-    Some findings compare them with runs of other groups, which also have to exist. Saved rows of
-    other runs stay.
-    """
-    recipe_of_source = recipe if source == "ours" else None
-    available = catalogue.find(groups.MAIN, source, recipe=recipe_of_source, runs=range(1000))
-    run_numbers = sorted(available)
-    if numbers is not None:
-        run_numbers = loop.parse_run_numbers(numbers, groups.find(groups.MAIN))
-    if save and os.path.lexists(seeds.path_of()):
-        seeds.saved()  # refuses a damaged table now, and not after an hour
-    rows = seeds.measured(source, recipe_of_source, run_numbers, partial(click.echo, err=True))
-    at_the_end = rows[rows.epoch.isna()].set_index("run")
-    click.echo(at_the_end[SEEDS_SHOWN].to_string(float_format="%.3f"))
-    records = json.loads(rows.to_json(orient="records", double_precision=5))
-    if save:
-        seeds.save(rows)
-    if json_file is not None:
-        write_json(json_file, records)
-
-
 @click.command("lines")
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
@@ -344,34 +331,42 @@ def lines_by_group(
     return selections
 
 
-@click.command("recipes")
-@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@click.command("compare")
+@click.argument("names", metavar="GROUP|DIR|FILE...", nargs=-1, required=True)
 @JSON
-@SAVE
-def recipes_command(names: tuple[str, ...], json_file: Path | None, save: bool) -> None:
-    """Measure the ledger's rows on our runs of each GROUP by both recipes, run by run.
+@click.option(
+    "--html",
+    "html_file",
+    type=Target(dir_okay=False, writable=True),
+    help="Also write a page with figures to this file, which needs no other file.",
+)
+def compare_command(names: tuple[str, ...], json_file: Path | None, html_file: Path | None) -> None:
+    """Ask the paper's questions of your runs, beside the paper and the spread of our seeds.
 
-    Without a GROUP, all groups that have runs by both are measured, and each is saved when it is
-    done. Saved rows of other runs stay, those of runs that no longer exist among them.
+    Runs are named by their group (listed or not), by the folder that has them, or by their file.
     """
-    chosen = [recipes.check_group(name) for name in names] or recipes.groups_with_both()
-    if not chosen:
-        raise BadInput(
-            f"No group in {data_dir()} has runs by both recipes: name the folder that has them in "
-            "CARRY_DATA, or train some with `carry train GROUP --recipe quick`."
-        )
-    if save and os.path.lexists(recipes.path_of()):
-        recipes.saved()  # refuses a damaged table now, and not after an hour
+    subjects = [compare.subject(name) for name in dict.fromkeys(names)]
     keep_memory()
-    measuring = recipes.Measuring(partial(click.echo, err=True))
-    records = []
-    for name in chosen:
-        rows = measuring.group(name)
-        numbers = rows.groupby("recipe").run.nunique()
-        runs_in_words = ", ".join(f"{n} by {recipe}" for recipe, n in numbers.items())
-        click.echo(f"{name}: {rows.id.nunique()} rows of the ledger, runs: {runs_in_words}")
-        records += json.loads(rows.to_json(orient="records", double_precision=5))
-        if save:
-            recipes.save(rows)
+    answers_of: dict[str, list[ComparedRow]] = {}
+    for subject in subjects:
+        answers = compare.ask(subject, partial(click.echo, err=True))
+        answers_of[subject.name] = answers
+        show_comparison(subject, answers)
     if json_file is not None:
-        write_json(json_file, records)
+        write_json(json_file, [asdict(answer) for rows in answers_of.values() for answer in rows])
+    if html_file is not None:
+        from carry_paper.pages import comparison  # matplotlib takes its time
+
+        page = comparison.html(answers_of, subjects)
+        with replacing(html_file) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
+
+def show_comparison(subject: compare.Subject, answers: list[ComparedRow]) -> None:
+    """Print the answers of some runs, and the tables by class with the paper's cells."""
+    click.echo(f"{subject.name}: {subject.words}.")
+    click.echo(compare.summary(answers).to_string(index=False, max_colwidth=60))
+    for table in compare.tables(answers):
+        click.echo(f"\n{table}: mean accuracy of your runs (of ours; in the paper)")
+        click.echo(compare.table_in_words(answers, table).to_string())
+    click.echo()

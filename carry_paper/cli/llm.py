@@ -18,7 +18,7 @@ from carry_paper.cli.options import (
     pick_device,
 )
 from carry_paper.cli.progress import reporter
-from carry_paper.llm import survey
+from carry_paper.llm import head_survey
 from carry_paper.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads
 from carry_paper.llm.prompts import TEMPLATES
 
@@ -75,9 +75,9 @@ def llm(
         )
     check_writable(out)
     check_writable(batches)
-    survey.check_replaces(out / survey.FILE, prompts)
+    head_survey.check_replaces(out / head_survey.FILE, prompts)
 
-    surveyor = survey.Surveyor(
+    surveyor = head_survey.Surveyor(
         source,
         batches,
         template=TEMPLATES[template],
@@ -89,10 +89,10 @@ def llm(
         report=partial(reporter(), source.title),
     )
     result = surveyor.run()
-    result.save(out / survey.FILE)
+    result.save(out / head_survey.FILE)
     click.echo("\n".join(result.lines()))
     click.echo(
-        f"Written to {out / survey.FILE}; its batches stay in {surveyor.folder},"
+        f"Written to {out / head_survey.FILE}; its batches stay in {surveyor.folder},"
         " for ablating more heads."
     )
 

@@ -55,13 +55,13 @@ def schoolbook(a: Numbers, b: Numbers, width: int = 3) -> Wires:
     """Return the values of all wires of `width` full adders that compute a + b."""
     left = digits(a, width)
     right = digits(b, width)
-    task = carries.classify(a, b, width)
+    carry_class = carries.classify(a, b, width)
     return Wires(
         left=left,
         right=right,
         ones=(left + right) % 10,
         tens=left + right >= 10,
-        carry_in=carries.carry_in(width)[task],
+        carry_in=carries.carry_in(width)[carry_class],
         digit=digits(a + b, width),
     )
 

@@ -8,17 +8,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import pandas as pd
 import torch
 
-from carry_core import runs, sums
+from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_core.model import Transformer
 from carry_core.runs import History
 from carry_core.sums import Numbers
 from carry_paper import author, catalogue
-from carry_paper.findings.survey import LARGEST_WHOLE, Need, Survey, fixed_sums, survey
+from carry_paper.findings.survey import Need, Survey, fixed_sums, survey
 from carry_train import groups
 
 T = TypeVar("T")
@@ -58,7 +57,6 @@ class Evidence:
         self.report = report
         self.selection = selection or {}
         self.surveyed = surveyed or fixed_sums
-        self.maps: dict[str, pd.DataFrame] = {}
         self._surveys: dict[str, dict[int, Future[Survey]]] = {}
         self._results: dict[tuple[Any, ...], Any] = {}
 
@@ -155,13 +153,9 @@ class Evidence:
             self._survey_groups({name: self.group(name) for name in (group, *waiting)})
         return {run: future.result() for run, future in self._surveys[group].items()}
 
-    def sample(self, group: str) -> str:
-        """Return how the sums were drawn on which a group is surveyed, in words."""
-        count = len(self.surveyed(group)[0])
-        n_digits = groups.find(group).n_digits
-        if n_digits <= LARGEST_WHOLE and count == sums.n_sums(n_digits):
-            return "all sums"
-        return f"{count} sums, as many of each class"
+    def n_sums(self, group: str) -> int:
+        """Return the number of sums on which a group is surveyed."""
+        return len(self.surveyed(group)[0])
 
     def _survey_groups(self, loaded_groups: Mapping[str, catalogue.GroupRuns]) -> None:
         """Survey all runs of some groups, starting with those that take longest."""

@@ -516,13 +516,13 @@ class OutcomeRow(NamedTuple):
 def outcome_pockets(model: Transformer) -> Fields:
     """Lower nearest-centroid accuracy of the digit at 7 and 8 after the MLP (Sec. 4.1)."""
     a, b = random_sums()
-    task = carries.classify(a, b)
+    carry_class = carries.classify(a, b)
     columns = [Column(1, model.config.layout.answer[i], i) for i in (0, 1)]
     accuracies: dict[str, list[OutcomeRow]] = {after: [] for after in AFTER}
     for plane in journey(model, a, b, columns):
         row = OutcomeRow(
             digit=centroid_accuracy(plane.points, plane.digit),
-            carry_class=centroid_accuracy(plane.points, task),
+            carry_class=centroid_accuracy(plane.points, carry_class),
         )
         accuracies[plane.after].append(row)
     before, after = accuracies["attention"], accuracies["MLP"]

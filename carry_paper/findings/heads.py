@@ -41,7 +41,7 @@ def mean_over(table: ClassAccuracies, kind: str, *, carry: bool) -> float:
 
     `kind` is "accuracy" or "corrected".
     """
-    cells = getattr(table, kind)  # (task, pos)
+    cells = getattr(table, kind)  # (carry_class, pos)
     carry_in = carries.carry_in(cells.shape[1])
     mask = carry_in if carry else ~carry_in
     return float(cells[mask].mean())
@@ -269,7 +269,7 @@ def decoder(survey: Survey) -> Fields:
     """
     decision_head = survey.heads[0]
     without = survey.cells[decision_head]
-    no_carry_in = ~carries.carry_in(3)  # (task, pos)
+    no_carry_in = ~carries.carry_in(3)  # (carry_class, pos)
     at_7 = without.corrected[no_carry_in[:, 0], 0]
     at_8 = without.corrected[no_carry_in[:, 1], 1]
     at_9 = without.corrected[no_carry_in[:, 2], 2]
@@ -433,10 +433,10 @@ def carry_neurons(
     position = model.config.layout.answer[-n_digits]
     post = measure.activations(model, a, b, [name], read=[position])[name][:, 0]  # (sums, neuron)
 
-    task = carries.classify(a, b, n_digits)
+    carry_class = carries.classify(a, b, n_digits)
     means = []
     for i in range(len(carries.patterns(n_digits))):
-        means.append(post[task == i].double().mean(0))
+        means.append(post[carry_class == i].double().mean(0))
     no_carry, *with_carry = means  # NC is the first class
     return (torch.stack(with_carry) > no_carry).any(0)
 
@@ -542,7 +542,7 @@ def joint_ablation(survey: Survey) -> Fields:
     """
     head = survey.heads[0]
     both = survey.cells[with_final_mlp(head)]
-    no_carry_in = ~carries.carry_in(3)[:, :2]  # (task, pos)
+    no_carry_in = ~carries.carry_in(3)[:, :2]  # (carry_class, pos)
 
     def accuracy(table: ClassAccuracies) -> float:
         return float(table.accuracy[:, :2][no_carry_in].mean())
@@ -887,7 +887,9 @@ def previous_sum_by_class(model: Transformer) -> Fields:
     width = model.config.width
     attention = measure.class_attention(model, carries.patterns(width), SUMS_PER_CLASS, seed=0)
     decision_head = measure.decision_head(model)
-    mass = column_mass(attention[:, -1, decision_head], model.config.layout, shift=1)  # (task, pos)
+    mass = column_mass(
+        attention[:, -1, decision_head], model.config.layout, shift=1
+    )  # (carry_class, pos)
     at_carry_ins = mass[carries.carry_in(width)]
     return {
         "value": float(at_carry_ins.min()),

@@ -188,6 +188,14 @@ def sweep(
     return completed(pd.concat(frames, ignore_index=True)[[*CELL, *MEASURED]])
 
 
+def carry_swaps(model: Transformer, count: int, n_digits: int | None = None) -> pd.DataFrame:
+    """Return the part of `sweep` that `typology.who_decides` reads.
+
+    `count` is the number of pairs, `n_digits` that of the digits of the sums; the model's if None.
+    """
+    return sweep(model, PairCounts(count, 0), n_digits, own=True, variables=["carry_in"])
+
+
 def _contrasts(
     config: ModelConfig, n_digits: int | None, variables: Sequence[str], control: bool
 ) -> Iterator[tuple[Contrast, int]]:

@@ -99,22 +99,24 @@ class LastLayer:
         return self._answers(resid_mid)
 
     def class_means(
-        self, task: Int[Tensor, " sums"], n_classes: int, sets: Sequence[Indices]
-    ) -> Float[Tensor, "set task neuron"]:
+        self, carry_class: Int[Tensor, " sums"], n_classes: int, sets: Sequence[Indices]
+    ) -> Float[Tensor, "set carry_class neuron"]:
         """Return the neurons' mean activations at the first answer digit, by set and class of sums.
 
         They are NaN where a set has no sum of the class. One pass serves all sets, since they
         overlap.
         """
-        counts = torch.stack([torch.bincount(sums, minlength=len(task)) for sums in sets])
-        is_in_class = torch.stack([task == i for i in range(n_classes)])  # (task, sums)
+        counts = torch.stack([torch.bincount(sums, minlength=len(carry_class)) for sums in sets])
+        is_in_class = torch.stack(
+            [carry_class == i for i in range(n_classes)]
+        )  # (carry_class, sums)
         shape = len(sets), n_classes
         total = torch.zeros(*shape, self.model.config.d_ff, dtype=torch.float64)
         size = torch.zeros(*shape, 1, dtype=torch.float64)
         for chunk in self._chunks():
             normed = self.block.norm(self.resid_mid[chunk, 0])
             post = self.block.up(normed).relu()  # (sums, neuron)
-            # The number of times that a sum is in a set, by class: (set, task, sums)
+            # The number of times that a sum is in a set, by class: (set, carry_class, sums)
             weight = (counts[:, None, chunk] * is_in_class[:, chunk]).to(post)
             total += product(weight.flatten(0, 1), post.mT).view(total.shape)
             size += weight.sum(-1, keepdim=True)

@@ -562,7 +562,7 @@ def means_by_carry_in(
 
     It is NaN at a position that never has one. `kind` is "accuracy" or "corrected".
     """
-    values = getattr(table, kind)  # (task, pos)
+    values = getattr(table, kind)  # (carry_class, pos)
     carry_in = carries.carry_in(values.shape[1])
     without_carry_in = values.where(~carry_in, torch.nan).nanmean(0)
     with_carry_in = values.where(carry_in, torch.nan).nanmean(0)

@@ -23,8 +23,8 @@ from carry_paper.findings.survey import random_sums
 
 
 def most_often(
-    often: Float[Tensor, "task pos neuron"], count: int
-) -> Bool[Tensor, "task pos neuron"]:
+    often: Float[Tensor, "carry_class pos neuron"], count: int
+) -> Bool[Tensor, "carry_class pos neuron"]:
     """Return a mask of the `count` neurons that are active most often, red in Fig. 13 and 14.
 
     Ties are broken in favour of the neuron with the lower number.
@@ -50,7 +50,7 @@ class CarryAxis:
 
     points: Float[Tensor, "neuron axis"]
     share: list[float]
-    often: Float[Tensor, "task pos neuron"]
+    often: Float[Tensor, "carry_class pos neuron"]
     more: Float[Tensor, " neuron"]
     correlations: list[float]
 
@@ -65,7 +65,9 @@ class CarryAxis:
         squares = first**2 + second**2 - 2 * first * second * between
         return float((squares / (1 - between**2)) ** 0.5)
 
-    def lean(self, mask: Bool[Tensor, "task pos neuron"]) -> Float[Tensor, "task pos"]:
+    def lean(
+        self, mask: Bool[Tensor, "carry_class pos neuron"]
+    ) -> Float[Tensor, "carry_class pos"]:
         """Return how much further along the leading axis chosen neurons lie than the others.
 
         It is the difference of two means over neurons.
@@ -89,11 +91,11 @@ def singular_axes(
     answer = model.config.layout.answer[-n_digits:]
     post = measure.activations(model, a, b, [name], read=answer)[name]  # (sums, pos, neuron)
 
-    task = carries.classify(a, b, n_digits)
+    carry_class = carries.classify(a, b, n_digits)
     often = []
     for i in range(len(carries.patterns(n_digits))):
-        often.append((post[task == i] > 0).double().mean(0))
-    carry_in = carries.carry_in(n_digits)[task]  # (sums, pos)
+        often.append((post[carry_class == i] > 0).double().mean(0))
+    carry_in = carries.carry_in(n_digits)[carry_class]  # (sums, pos)
     more = post[carry_in].double().mean(0) - post[~carry_in].double().mean(0)
 
     weight = model.blocks[last_layer].up.weight.double()

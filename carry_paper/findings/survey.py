@@ -224,8 +224,8 @@ def samples(a: Numbers, b: Numbers, width: int, drawn: int | None = None) -> lis
     These are `DRAWN` if it is None.
     """
     size = DRAWN if drawn is None else drawn
-    task = carries.classify(a, b, width)
-    members = [(task == i).nonzero().flatten() for i in range(len(carries.patterns(width)))]
+    carry_class = carries.classify(a, b, width)
+    members = [(carry_class == i).nonzero().flatten() for i in range(len(carries.patterns(width)))]
 
     def sample(generator: torch.Generator) -> Indices:
         parts = []
@@ -249,8 +249,10 @@ def dissect(
     The control comes last: as many random neurons as the first pair's carry neurons, others on
     each of the next `RANDOM_DRAWS` pairs' sums. It ablates as much, but without choosing.
     """
-    task = carries.classify(a, b, last_layer.model.config.width)
-    chosen = carry_neurons(last_layer, task, [pair.chosen_on for pair in pairs])  # (set, neuron)
+    carry_class = carries.classify(a, b, last_layer.model.config.width)
+    chosen = carry_neurons(
+        last_layer, carry_class, [pair.chosen_on for pair in pairs]
+    )  # (set, neuron)
     controls = pairs[1 : 1 + RANDOM_DRAWS]
     random = random_neurons(last_layer.model.config.d_ff, int(chosen[0].sum()), len(controls))
     neurons = torch.cat([chosen, random])
@@ -274,10 +276,12 @@ def random_neurons(d_ff: int, count: int, n_sets: int) -> Bool[Tensor, "set neur
 
 
 def carry_neurons(
-    last_layer: LastLayer, task: Int[Tensor, " sums"], sets: Sequence[Indices]
+    last_layer: LastLayer, carry_class: Int[Tensor, " sums"], sets: Sequence[Indices]
 ) -> Bool[Tensor, "set neuron"]:
     """Return a mask of the neurons that carry on each set of sums, as in `heads.carry_neurons`."""
     n_classes = len(carries.patterns(last_layer.model.config.width))
-    means: Float[Tensor, "set task neuron"] = last_layer.class_means(task, n_classes, sets)
+    means: Float[Tensor, "set carry_class neuron"] = last_layer.class_means(
+        carry_class, n_classes, sets
+    )
     no_carry, with_carry = means[:, :1], means[:, 1:]  # NC is the first class
     return (with_carry > no_carry).any(1)

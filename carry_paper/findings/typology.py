@@ -24,7 +24,7 @@ from carry_core.model import Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_core.sums import Numbers
 from carry_fast.swaps import swaps_between
-from carry_paper.findings import heads, interchange_maps
+from carry_paper.findings import heads, interchange, interchange_maps
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import DECODER, MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
@@ -372,10 +372,18 @@ def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, 
 
 @lru_cache(maxsize=2)
 def maps_of(evidence: Evidence, group: str) -> pd.DataFrame:
-    """Return the interchange maps of a group's runs: those of the evidence, or the stored ones."""
-    if group in evidence.maps:
-        return evidence.maps[group]
-    return interchange_maps.load(evidence.source, group)
+    """Return swaps of the carry in a group's runs.
+
+    They are those of the stored interchange maps. Of runs that were chosen by their recipe or their
+    numbers no maps need be stored, so as many pairs are swapped now.
+    """
+    if not evidence.selection.get(group):
+        return interchange_maps.load(evidence.source, group)
+    count = interchange_maps.default_pairs(group)
+    swaps = evidence.each(
+        group, lambda run, model: interchange.carry_swaps(model, count).assign(run=run)
+    )
+    return pd.concat(swaps.values())
 
 
 def statements(evidence: Evidence) -> pd.DataFrame:

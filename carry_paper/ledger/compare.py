@@ -22,11 +22,11 @@ from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
 from carry_paper import catalogue, measurements
 from carry_paper.catalogue import GroupRuns
-from carry_paper.findings import line_table, typology
+from carry_paper.findings import interchange, line_table, typology
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
-from carry_paper.ledger import claims, ledger, measuring, registry, seeds
+from carry_paper.ledger import claims, kinds_of_run, ledger, measuring, registry
 from carry_paper.ledger.claims import CLASSES, Claim
 from carry_paper.ledger.results import Row
 from carry_train import groups
@@ -85,10 +85,11 @@ PARTS = {
 }
 SIDES = ("yours", "ours", "paper")
 PAIRS = 500  # pairs of sums for each swap
+DECIMALS = 5  # places to which values are compared, since the last bits depend on the processor
 
 
 @dataclass(frozen=True)
-class Answer:
+class ComparedRow:
     """The answer of some runs to one question.
 
     Attributes:
@@ -174,7 +175,7 @@ def ask(
     report: Callable[[str], None] = lambda done: None,
     pairs: int = PAIRS,
     surveyed: Callable[[str], Any] | None = None,
-) -> list[Answer]:
+) -> list[ComparedRow]:
     """Return the answers of some runs to the paper's questions.
 
     Args:
@@ -212,18 +213,18 @@ def rows_for(config: ModelConfig, n_digits: int) -> list[str]:
     return ids
 
 
-def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference") -> Answer:
+def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference") -> ComparedRow:
     """Return the answer to a row of the ledger."""
     question = (ENCODER | DECODER | PADDED).get(claim.id, claim.words)
     paper = claim.paper if claim.paper is not None else runs_in_words(claim)
     try:
         row = _measured(claim, evidence)
     except (BadInput, ledger.NotRun) as error:
-        return Answer(asked.name, claim.id, question, paper, not_asked=str(error))
+        return ComparedRow(asked.name, claim.id, question, paper, not_asked=str(error))
     values = {run: _plain(value) for run, value in zip(row.keys, row.runs, strict=True)}
     shows = dict(zip(row.keys, row.fields.get("shows", []), strict=False))
     spread = reference.of_row(claim.id)
-    return Answer(
+    return ComparedRow(
         asked.name,
         claim.id,
         question,
@@ -248,31 +249,31 @@ def runs_in_words(claim: Claim) -> str:
     return "one run" if claim.single else f"{claim.quantifier} runs"
 
 
-def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
+def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[ComparedRow]:
     """Return what the carry line says of each run (`line_table.by_run`)."""
     first_id, first_question = "carry/line/lowest", LINE["lowest"]
     if asked.loaded.config.layers < 2:
         reason = "a model of one layer has no earlier layer to tell from the last one"
-        return [Answer(asked.name, first_id, first_question, not_asked=reason)]
+        return [ComparedRow(asked.name, first_id, first_question, not_asked=reason)]
     summary = line_table.lines_of(asked.loaded, pairs / PAIRS)
     if summary.lowest.isna().all():
         reason = "only sums that a run gets right are swapped, and it gets too few"
-        return [Answer(asked.name, first_id, first_question, not_asked=reason)]
+        return [ComparedRow(asked.name, first_id, first_question, not_asked=reason)]
     return _of_columns(asked, "carry/line", summary[[*LINE]], LINE, reference.of_lines)
 
 
-def part_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Answer]:
+def part_answers(asked: Subject, reference: "Reference", pairs: int) -> list[ComparedRow]:
     """Return which parts move the carry in each run, by interchange (`typology.who_decides`)."""
     n_digits = groups.find(asked.loaded.group).n_digits
     frames = []
     for run, model in asked.loaded.models():
-        swaps = seeds.carry_swaps(model, pairs, n_digits).assign(run=run)
+        swaps = interchange.carry_swaps(model, pairs, n_digits).assign(run=run)
         if swaps.accuracy.notna().any():
             frames.append(swaps)
     if not frames:
         first_id, first_question = "carry/one head", PARTS["one head"]
         reason = "only sums that a run gets right are swapped, and it gets none"
-        return [Answer(asked.name, first_id, first_question, not_asked=reason)]
+        return [ComparedRow(asked.name, first_id, first_question, not_asked=reason)]
     table = typology.who_decides(pd.concat(frames))
     return _of_columns(asked, "carry", table[[*PARTS]], PARTS, reference.of_seeds)
 
@@ -283,7 +284,7 @@ def _of_columns(
     table: pd.DataFrame,
     questions: Mapping[str, str],
     spread_of: Callable[[str], dict[str, Any]],
-) -> list[Answer]:
+) -> list[ComparedRow]:
     """Return an answer for each column of a table of runs, beside the spread of our own."""
     answers = []
     for column, values_of_runs in table.items():
@@ -291,7 +292,7 @@ def _of_columns(
         values = {str(run): _plain(value) for run, value in values_of_runs.items()}
         spread = spread_of(name)
         below = percentiles(values, spread["seeds"])
-        answer = Answer(
+        answer = ComparedRow(
             asked.name,
             f"{prefix}/{name}",
             questions[name],
@@ -314,12 +315,11 @@ def percentiles(values: Mapping[str, Any], spread: Sequence[Any]) -> dict[str, f
     """Return the percentage of our runs that lie below each value; ties count half."""
     if not spread:
         return {}
-    # The last bits of a number depend on the processor.
-    others = [round(other, seeds.DECIMALS) for other in spread]
+    others = [round(other, DECIMALS) for other in spread]
     below = {}
     for run, value in values.items():
         if value is not None:
-            rounded = round(value, seeds.DECIMALS)
+            rounded = round(value, DECIMALS)
             n_below = sum(other < rounded for other in others)
             below[run] = round(100 * (n_below + others.count(rounded) / 2) / len(others), 1)
     return below
@@ -349,15 +349,13 @@ class Reference:
         folder = reference_folder()
         self.rows = ledger.by_id("ours", folder)
         self.recipe = compared.record["recipe"]
-        self.table = pd.DataFrame()
-        if os.path.lexists(seeds.path_of(folder)):
-            table = seeds.saved(folder)
-            ours = (table.source == "ours") & table.epoch.isna()
-            by_recipe = table[ours & (table.recipe == self.recipe)]
-            self.table = by_recipe if len(by_recipe) else table[ours]
+        table = kinds_of_run.table(folder)
+        ours = table[table.source == "ours"]
+        by_recipe = ours[ours.recipe == self.recipe]
+        self.table = by_recipe if len(by_recipe) else ours
 
     def of_row(self, id_: str) -> dict[str, Any]:
-        """Return the fields of an `Answer` that tell the spread of our runs in a row."""
+        """Return the fields of an `ComparedRow` that tell the spread of our runs in a row."""
         name = id_.removeprefix("finding/")
         if id_.startswith("finding/") and name in self.table:
             return self.of_seeds(name)
@@ -395,7 +393,7 @@ class Reference:
 # ---- frames, for a terminal and for figures
 
 
-def summary(answers: Iterable[Answer]) -> pd.DataFrame:
+def summary(answers: Iterable[ComparedRow]) -> pd.DataFrame:
     """Return the answers that are no cells of a table, a row for each question, in words."""
     rows = []
     for answer in answers:
@@ -412,7 +410,7 @@ def summary(answers: Iterable[Answer]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def spread_words(answer: Answer) -> str:
+def spread_words(answer: ComparedRow) -> str:
     """Return the spread of our runs: `0.53 [0.31–0.66], 5 of 6 show it`."""
     if not answer.seeds:
         return "–"
@@ -424,7 +422,7 @@ def spread_words(answer: Answer) -> str:
     return f"{words}, n = {len(spread)}"
 
 
-def value_words(answer: Answer) -> str:
+def value_words(answer: ComparedRow) -> str:
     """Return the value of each run, and how many show a finding; or why it was not asked."""
     if answer.not_asked:
         return f"not asked: {answer.not_asked}"
@@ -435,7 +433,7 @@ def value_words(answer: Answer) -> str:
     return words
 
 
-def percentile_words(answer: Answer) -> str:
+def percentile_words(answer: ComparedRow) -> str:
     """Return each run's percentile among ours."""
     return " ".join(f"{percentile:.0f}" for percentile in answer.percentiles.values()) or "–"
 
@@ -447,7 +445,7 @@ def _text(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float | int) else str(value)
 
 
-def cells(answers: Iterable[Answer], table: str) -> pd.DataFrame:
+def cells(answers: Iterable[ComparedRow], table: str) -> pd.DataFrame:
     """Return a table's cells of each run, as `measure.accuracy` has them, with our runs' and paper.
 
     Returns:
@@ -486,12 +484,12 @@ def _has_carry_in(carry_class: str, position: str) -> bool:
     return bool(mask[names.index(carry_class), positions.index(position)])
 
 
-def tables(answers: Iterable[Answer]) -> list[str]:
+def tables(answers: Iterable[ComparedRow]) -> list[str]:
     """Return the names of the tables whose cells were asked."""
     return list(dict.fromkeys(answer.table for answer in answers if answer.table))
 
 
-def table_in_words(answers: Iterable[Answer], table: str) -> pd.DataFrame:
+def table_in_words(answers: Iterable[ComparedRow], table: str) -> pd.DataFrame:
     """Return a table's accuracies, classes by positions: `0.15 (0.22; 0.20)` of yours, ours, paper.
 
     Those of runs are means.

@@ -13,9 +13,9 @@ from carry_core.errors import BadInput
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.llm import recordings
+from carry_paper.llm.head_survey import Survey
 from carry_paper.llm.model import format_heads
 from carry_paper.llm.recordings import MODELS, PublishedModel, Recording
-from carry_paper.llm.survey import Survey
 
 HOW = "how"  # the field with a sentence on how a number was obtained
 

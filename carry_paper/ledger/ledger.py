@@ -7,9 +7,9 @@ when a row is read, in one place: a run of which the value is missing cannot say
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -37,8 +37,10 @@ DECIMALS = 6  # of a derived number, whose last bits depend on the processor
 RUNS_TO_COMPARE = 6
 CORRELATION_ROUNDING = 1e-6
 
+RUN_AND_QUANTITY = [name for name in measurements.KEY if name != "sums"]
+
 Record = Mapping[str, Any]  # a row of the table of measurements
-Rows = dict[str, Row]
+Rows = Mapping[str, Row]
 
 
 # ---- the rows of a source
@@ -47,14 +49,15 @@ Rows = dict[str, Row]
 def by_id(source: str, folder: Path | None = None) -> Rows:
     """Return the ledger of a source, by id; empty if nothing of it was measured.
 
-    It is judged from the table in this data folder (`data_dir()` if None).
+    It is judged from the table in this data folder (`data_dir()` if None), each row when it is
+    first asked for.
 
     Raises:
         BadInput: The table is damaged.
     """
     if not measurements.is_stored(source, folder):
         return {}
-    return dict(_by_id(source, folder, _versions(folder)))
+    return _by_id(source, folder, _versions(folder))
 
 
 def measured(source: str, folder: Path | None = None) -> "Measured":
@@ -72,9 +75,9 @@ def _versions(folder: Path | None) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=8)
-def _by_id(source: str, folder: Path | None, versions: tuple[Any, ...]) -> Rows:
+def _by_id(source: str, folder: Path | None, versions: tuple[Any, ...]) -> "Query":
     own = _measured(source, folder, versions)
-    return rows(own, _measured("author", folder, versions) if source == "ours" else None)
+    return Query(own, _measured("author", folder, versions) if source == "ours" else None)
 
 
 @lru_cache(maxsize=8)
@@ -91,11 +94,13 @@ def rows(measured: "Measured", author: "Measured | None" = None, only: str = "")
         only: The beginning of the ids.
     """
     query = Query(measured, author)
-    return {claim.id: query.row(claim) for claim in claims.chosen(only)}
+    return {claim.id: query[claim.id] for claim in claims.chosen(only)}
 
 
 class Measured:
     """One source's measurements, by quantity; of each group the runs that lead.
+
+    Of a run that was surveyed on several sets of sums, the largest one counts.
 
     Attributes:
         source: `ours` or `author`.
@@ -108,7 +113,9 @@ class Measured:
         self.source = source
         self._records: dict[tuple[str, int | None], list[Record]] = {}
         self._reasons: dict[tuple[str, str, int | None], str] = {}
-        records = [_with_plain_numbers(record) for record in table.to_dict("records")]
+        ordered = table.sort_values("sums", na_position="first", kind="stable")
+        lasting = ordered[~ordered.duplicated(RUN_AND_QUANTITY, keep="last")].sort_index()
+        records = [_with_plain_numbers(record) for record in lasting.to_dict("records")]
         leading = {} if all_runs or source == "author" else leading_recipes(records)
         self.runs: dict[str, set[int]] = {}
         self.digests: dict[str, set[str]] = {}
@@ -206,17 +213,36 @@ class Combined:
     shows_without: Mapping[str, list[bool | None]] = field(default_factory=dict)
 
 
-class Query:
-    """The rows of one source; ours are compared with the author's."""
+class Query(Rows):
+    """The rows of one source, each judged when it is first asked for.
+
+    Ours are compared with the author's.
+    """
 
     def __init__(self, measured: Measured, author: Measured | None = None) -> None:
         self.source = measured.source
         self.measured = measured
         self.author = author
+        self.claims = claims.claims()
+        self.judged: dict[str, Row] = {}
         self.table_tests: dict[str, TableTest] = {}
 
-    def row(self, claim: Claim) -> Row:
-        """Return the row of a claim with its verdict."""
+    def __getitem__(self, name: str) -> Row:
+        """Return the row of a claim with its verdict; raise `KeyError` if there is no such id."""
+        if name not in self.judged:
+            self.judged[name] = self._judged(self.claims[name])
+        return self.judged[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.claims)
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.claims
+
+    def _judged(self, claim: Claim) -> Row:
         try:
             combined = combine(claim, self.measured)
         except (BadInput, NotRun) as error:
@@ -264,7 +290,20 @@ def unmeasured(claim: Claim) -> Row:
 
 def explained(row: Row, claim: Claim, source: str) -> Row:
     """Return a row of a source with the reason why it is not reproduced, if its claim has one."""
-    return replace(row, why=whys.why(row, claim, source))
+    by_quick = partial(shown_by, whys.QUICK, claim)
+    return replace(row, why=whys.why(row, claim, source, by_quick))
+
+
+def shown_by(recipe: str, claim: Claim) -> list[bool]:
+    """Return whether each of our runs by a recipe shows a finding; runs that cannot say are out."""
+    entry = registry.entry(claim.id)
+    assert entry.rule is not None
+    stored = measurements.read("ours")
+    measured = Measured("ours", stored[stored.recipe == recipe], all_runs=True)
+    shows = []
+    for record in measured.of(entry.quantity, entry.groups, entry.epoch):
+        shows.append(says(entry.rule, rule_fields(record, picked(whole(record), str(entry.field)))))
+    return [answer for answer in shows if answer is not None]
 
 
 def combine(claim: Claim, measured: Measured) -> Combined:
@@ -373,7 +412,7 @@ def says(rule: Rule, fields: Mapping[str, Any]) -> bool | None:
     return None if answer is None else bool(answer)
 
 
-def _rule_fields(record: Record, part: Picked) -> dict[str, Any]:
+def rule_fields(record: Record, part: Picked) -> dict[str, Any]:
     """Return the fields that the rule of a row reads: those of the quantity, or of its part."""
     fields = fields_of(record)
     if _is_missing(record["value"]):  # the quantity is several values, without one of its own
@@ -381,30 +420,40 @@ def _rule_fields(record: Record, part: Picked) -> dict[str, Any]:
     return fields
 
 
+def beside(entry: Entry, measured: Measured) -> dict[str, list[Any]]:
+    """Return the values of the runs with which a rule compares a run, by the name of their field.
+
+    It is empty if the rule compares with no other runs.
+    """
+    if entry.beside is None:
+        return {}
+    records = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
+    return {entry.beside.field: [record["value"] for record in records]}
+
+
 def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Measured) -> Combined:
     """Return what a finding's runs show."""
     assert entry.rule is not None
     assert isinstance(entry.field, str)
-    parts = [picked(_whole(record), entry.field) for record in records]
-    all_fields = [_rule_fields(*pair) for pair in zip(records, parts, strict=True)]
-    beside: dict[str, list[Any]] = {}
-    if entry.beside is not None:
-        compared = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-        beside[entry.beside.field] = [record["value"] for record in compared]
-        if not compared:
-            raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
-    shows = [says(entry.rule, fields | beside) for fields in all_fields]
+    parts = [picked(whole(record), entry.field) for record in records]
+    all_fields = [rule_fields(*pair) for pair in zip(records, parts, strict=True)]
+    compared = beside(entry, measured)
+    if [] in compared.values():
+        assert entry.beside is not None
+        raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
+    shows = [says(entry.rule, fields | compared) for fields in all_fields]
     shows_without = {}
     if entry.beside is not None:
-        for i, control in enumerate(compared):
-            left = {entry.beside.field: [*beside[entry.beside.field]]}
-            del left[entry.beside.field][i]
-            if left[entry.beside.field]:
+        controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
+        for i, control in enumerate(controls):
+            values = compared[entry.beside.field]
+            left = {entry.beside.field: [*values[:i], *values[i + 1 :]]}
+            if len(values) > 1:
                 name = f"run {control['run']} of {control['group']}"
                 shows_without[name] = [says(entry.rule, fields | left) for fields in all_fields]
     shows_at = {}
     for bar, rule in variants(entry.rule).items():
-        shows_at[bar] = [says(rule, fields | beside) for fields in all_fields]
+        shows_at[bar] = [says(rule, fields | compared) for fields in all_fields]
 
     values = [part.value for part in parts]
     counted = [
@@ -416,7 +465,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
     for record, part in zip(records, parts, strict=True):
         # Of a quantity that is several values, each is by itself.
         others.append({} if _is_missing(record["value"]) else part.fields)
-    lists = {"shows": shows, **_lists(records, [{**of_run, **beside} for of_run in others])}
+    lists = {"shows": shows, **_lists(records, [{**of_run, **compared} for of_run in others])}
     row = replace(
         unmeasured(claim),
         value=stored(COMBINE[entry.combine](counted)) if counted else None,
@@ -427,7 +476,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
     return Combined(row, n_runs=len(records), shows_at=shows_at, shows_without=shows_without)
 
 
-def _whole(record: Record) -> dict[str, Any]:
+def whole(record: Record) -> dict[str, Any]:
     """Return the fields of a record together with its value and its variance."""
     return {**(record["fields"] or {}), VALUE: record["value"], "variance": record["variance"]}
 
@@ -469,7 +518,7 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
     """Return what a number's row reads of a run, with the variance of a share that was counted."""
-    part = picked(_whole(record), path) if entry.counts is None else None
+    part = picked(whole(record), path) if entry.counts is None else None
     if part is None:
         assert entry.counts is not None
         return Picked(float(bool(entry.counts(fields_of(record)))), 0.0, record["fields"])
@@ -658,8 +707,7 @@ def _is_of(path: Path, digests: Collection[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, _modified: int) -> str:
-    (weights,) = runs.load_path(path).weights.values()
-    return runs.digest(weights)
+    return runs.digest_of_file(path)
 
 
 def of_these_weights(source: str, name: str) -> Row:

@@ -17,6 +17,7 @@ from carry_core.model import Transformer
 from carry_paper.findings.base import CONTEXT, Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
+from carry_paper.ledger import code_digest
 from carry_paper.ledger.entries import (
     NO_NEED,
     VALUE,
@@ -28,10 +29,11 @@ from carry_paper.ledger.entries import (
     takes,
 )
 from carry_paper.llm import recordings
-from carry_paper.measurements import COLUMNS, REASON, is_reason, to_store
+from carry_paper.measurements import COLUMNS, REASON, WHOLE, is_reason, to_store
 from carry_train import groups
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
+OTHER_CODE = "stale: other code measured it"
 FROM_CURVES = "dynamics.", "lengths.length", "lengths.best_on_longer_sums"
 
 
@@ -109,35 +111,47 @@ class Measuring:
             rows += self.of_quantity(quantity)
         return as_table(rows)
 
-    def missing(self, table: pd.DataFrame) -> list[Quantity]:
-        """Return the quantities of which a run has no row in a table, or one of other weights."""
+    def missing(self, table: pd.DataFrame) -> dict[Quantity, str]:
+        """Return the quantities that have to be measured, and why.
+
+        Of a run, a table has no row, or one of other weights, or one that other code measured.
+        """
         stored: dict[Any, Any] = {}
         for row in table[~table.fields.map(is_reason)].to_dict("records"):
-            run = None if pd.isna(row["run"]) else int(row["run"])
-            epoch = None if pd.isna(row["epoch"]) else int(row["epoch"])
+            run, epoch, n_sums = (_whole(row[name]) for name in ("run", "epoch", "sums"))
             key = (row["quantity"], epoch, row["group"])
-            stored.setdefault(key, {})[row["recipe"], run] = row["sha256"]
-        lacking = []
+            of_run = (row["recipe"], run, n_sums)
+            stored.setdefault(key, {})[of_run] = (row["sha256"], row["code"])
+        lacking = {}
         for quantity in self.asked:
-            places = [x for x in quantity.places or [""] if self._is_missing(quantity, x, stored)]
+            whys = {place: self._why(quantity, place, stored) for place in quantity.places or [""]}
+            lacking_places = {place: why for place, why in whys.items() if why}
             if len(together(quantity)) > 1:
-                quantity.places = dict.fromkeys(places)
-            if places:
-                lacking.append(quantity)
+                quantity.places = dict.fromkeys(lacking_places)
+            if lacking_places:
+                lacking[quantity] = ", ".join(dict.fromkeys(lacking_places.values()))
         return lacking
 
-    def _is_missing(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> bool:
-        """Return True if a quantity has to be measured on some run of a group."""
+    def _why(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> str:
+        """Return why a quantity has to be measured on some run of a group; "" if it has not."""
         rows = stored.get((name_of(quantity.function), quantity.epoch, place), {})
         if not rows:
-            return True
+            return "not measured"
+        code = code_digest.digest(quantity.function)
         loaded = self._runs(place) if place in groups.GROUPS else None
-        of_whole_groups = {number for _, number in rows} == {None}
-        for run in loaded.numbers if loaded is not None and not of_whole_groups else ():
+        if loaded is None or {number for _, number, _ in rows} == {None}:  # of a whole group
+            return "" if {own_code for _, own_code in rows.values()} == {code} else OTHER_CODE
+        for run in loaded.numbers:
             about = self._about(quantity, place, run)
-            if rows.get((about["recipe"], run), "") != about.get("sha256"):
-                return True
-        return False
+            key = (about["recipe"], run, about.get("sums"))
+            if key not in rows:
+                return "not measured"
+            sha256, own_code = rows[key]
+            if sha256 != about.get("sha256"):
+                return "of other weights"
+            if own_code != code:
+                return OTHER_CODE
+        return ""
 
     def of_quantity(self, quantity: Quantity) -> list[dict[str, Any]]:
         """Return the rows of a quantity."""
@@ -196,6 +210,7 @@ class Measuring:
             "group": group or None,
             "epoch": quantity.epoch,
             "quantity": name_of(quantity.function),
+            "code": code_digest.digest(quantity.function),
             "value": to_store(fields.get(VALUE)),
             "variance": to_store(fields.get("variance")),
             "fields": to_store(others),
@@ -210,7 +225,7 @@ class Measuring:
         about: dict[str, Any] = {"run": run, "recipe": "paper"}
         name = name_of(quantity.function)
         if quantity.need is not None and run is not None:
-            about["sample"] = self.evidence.sample(group)
+            about["sums"] = self.evidence.n_sums(group)
         loaded = self._runs(group)
         if loaded is None:  # of the author's, only learning curves were released
             return about | {"epochs": groups.find(group).epochs}
@@ -245,7 +260,12 @@ class Measuring:
 def as_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows as a table of measurements."""
     table = pd.DataFrame(rows, columns=COLUMNS)
-    return table.astype(dict.fromkeys(("run", "epoch", "epochs"), "Int64") | {"value": object})
+    return table.astype(dict.fromkeys(WHOLE, "Int64") | {"value": object})
+
+
+def _whole(number: Any) -> int | None:
+    """Return a whole number of a table; None if it is missing."""
+    return None if pd.isna(number) else int(number)
 
 
 def together(quantity: Quantity) -> list[list[str]]:

@@ -25,7 +25,7 @@ class Rows(RootModel[list[Row]]):
     """The rows that `carry claims --json` writes."""
 
 
-def earlier_rows(name: str, source: str, only: str = "") -> dict[str, Row]:
+def earlier_rows(name: str, source: str, only: str = "") -> ledger.Rows:
     """Return the rows of an earlier result whose id starts with `only`, by id.
 
     Those of a table, or of the tables of a commit, are judged by today's rules; those that
@@ -51,7 +51,7 @@ def earlier_rows(name: str, source: str, only: str = "") -> dict[str, Row]:
     return {row.id: row for row in rows if row.id.startswith(only)}
 
 
-def _of_tables(folder: Path, source: str, only: str) -> dict[str, Row]:
+def _of_tables(folder: Path, source: str, only: str) -> ledger.Rows:
     """Return the rows of the tables in a data folder, judged by today's rules."""
     if not measurements.is_stored(source, folder):
         raise BadInput(f"{folder} has no measurements of {source}: {REMEDY}.")

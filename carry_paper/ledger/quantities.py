@@ -56,17 +56,17 @@ def by_cell(number_of: Callable[[str, int, int], Any]) -> Fields:
     fields: dict[str, dict[str, dict[str, Any]]] = {}
     for kind in KINDS:
         fields[kind] = {}
-        for task, name in enumerate(CLASSES):
+        for carry_class, name in enumerate(CLASSES):
             by_position = {}
             for pos, position_name in enumerate(POSITIONS):
-                by_position[position_name] = number_of(kind, task, pos)
+                by_position[position_name] = number_of(kind, carry_class, pos)
             fields[kind][name] = by_position
     return fields
 
 
 def cells(table: ClassAccuracies) -> Fields:
     """Return a table of accuracies of three-digit sums as fields."""
-    return by_cell(lambda kind, task, pos: float(getattr(table, kind)[task, pos]))
+    return by_cell(lambda kind, carry_class, pos: float(getattr(table, kind)[carry_class, pos]))
 
 
 def without_decision_head(survey: Survey) -> Fields:
@@ -101,11 +101,11 @@ def carry_accuracy_without_other_head(survey: Survey) -> Fields:
     """Return the mean accuracy of a decoder's carry cells without its other head (App. D)."""
     head = survey.heads[-1]
     without = survey.cells[head]
-    carry_in = carries.carry_in(3)  # (task, pos)
+    carry_in = carries.carry_in(3)  # (carry_class, pos)
     variances = []
-    for task, pos in carry_in.nonzero().tolist():
-        n_drawn = sums_drawn(base.DECODER, carries.patterns(3)[task])
-        variances.append(binomial_variance(float(without.accuracy[task, pos]), n_drawn))
+    for carry_class, pos in carry_in.nonzero().tolist():
+        n_drawn = sums_drawn(base.DECODER, carries.patterns(3)[carry_class])
+        variances.append(binomial_variance(float(without.accuracy[carry_class, pos]), n_drawn))
     return {
         "value": heads.mean_over(without, "accuracy", carry=True),
         "variance": sum(variances) / len(variances) ** 2,
@@ -151,8 +151,8 @@ def dissected(survey: Survey) -> Fields:
     def mean_over(kind: str, *, carry: bool) -> Fields:
         return over_draws(survey, lambda draw: heads.mean_over(draw.cells, kind, carry=carry))
 
-    def cell(kind: str, task: int, pos: int) -> Fields:
-        return over_draws(survey, lambda draw: float(getattr(draw.cells, kind)[task, pos]))
+    def cell(kind: str, carry_class: int, pos: int) -> Fields:
+        return over_draws(survey, lambda draw: float(getattr(draw.cells, kind)[carry_class, pos]))
 
     n_digits = survey.without_mlp.accuracy.shape[1]
     return {

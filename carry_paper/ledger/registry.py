@@ -22,6 +22,7 @@ from carry_paper.findings import (
     line_table,
     neurons,
     pentagon,
+    run_measures,
     typology,
 )
 from carry_paper.findings.base import (
@@ -45,7 +46,16 @@ from carry_paper.findings.base import (
 from carry_paper.findings.survey import DRAWN, Need
 from carry_paper.ledger import language_models, quantities, tables
 from carry_paper.ledger.claims import Claim
-from carry_paper.ledger.entries import Among, Beside, Entry, Function, constant, finding, number
+from carry_paper.ledger.entries import (
+    Among,
+    Beside,
+    Entry,
+    Function,
+    constant,
+    finding,
+    name_of,
+    number,
+)
 from carry_paper.ledger.quantities import (
     LAST_HEADS,
     MAIN_RUN,
@@ -499,6 +509,18 @@ ROWS: dict[str, Entry] = {
     "beyond/adder_all": statement(
         "adder_all", "Share of answers that are the full adder's with its variables set."
     ),
+}
+
+
+# Quantities that no claim is about, by the names under which `carry measure --only` finds them.
+UNCLAIMED: dict[str, Entry] = {
+    name_of(function): Entry(function, (MAIN,))
+    for function in (
+        run_measures.in_short,
+        run_measures.deciding_parts,
+        run_measures.epoch_of_learning,
+        run_measures.on_the_way,
+    )
 }
 
 

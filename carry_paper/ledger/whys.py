@@ -9,17 +9,11 @@ A name in braces is one of the row's numbers, or a criterion of its rule:
 - `{VISIBLE_BOUNCE:.0%}`, a constant of the module that has the row's function.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, reading
 from carry_paper.ledger import registry
 from carry_paper.ledger.claims import Claim, Why
 from carry_paper.ledger.results import Row
@@ -28,10 +22,16 @@ from carry_paper.ledger.verdicts import NOT_RUN
 QUICK = "quick"
 
 
-def why(row: Row, claim: Claim, source: str) -> Why | None:
+def why(row: Row, claim: Claim, source: str, by_quick: Callable[[], Sequence[bool]]) -> Why | None:
     """Return the reason why a row of a source is not reproduced; None if there is none.
 
     There is none either where the row has not the runs that the sentence is about.
+
+    Args:
+        row: The row.
+        claim: Its claim.
+        source: `ours` or `author`.
+        by_quick: Returns whether each of our runs by `quick` shows the finding.
 
     Raises:
         BadInput: The sentence names what a row does not have.
@@ -40,7 +40,7 @@ def why(row: Row, claim: Claim, source: str) -> Why | None:
     if given is None or row.verdict in ("reproduced", NOT_RUN):
         return None
     try:
-        text = given.text.format_map(_Numbers(row, claim))
+        text = given.text.format_map(_Numbers(row, claim, by_quick))
     except (IndexError, TypeError):  # other runs than those that it was written about
         return None
     except (AttributeError, KeyError, ValueError) as error:
@@ -54,7 +54,7 @@ def why(row: Row, claim: Claim, source: str) -> Why | None:
 class _Numbers(Mapping[str, Any]):
     """The numbers of a row by the names that a sentence uses; each is found when it is asked."""
 
-    def __init__(self, row: Row, claim: Claim) -> None:
+    def __init__(self, row: Row, claim: Claim, by_quick: Callable[[], Sequence[bool]]) -> None:
         n_showing, n = row.shown or (0, len(row.runs))
         self._of_row = {
             "runs": row.runs,
@@ -64,12 +64,16 @@ class _Numbers(Mapping[str, Any]):
             "n": n,
         }
         self._claim = claim
+        self._by_quick = by_quick
 
     def __getitem__(self, name: str) -> Any:
         if name in self._of_row:
             return self._of_row[name]
         if name == QUICK:
-            return of_quick(self._claim)
+            shows = self._by_quick()
+            if not shows:
+                raise IndexError(self._claim.id)
+            return f"{sum(shows)} of our {len(shows)} runs by {QUICK}"
         return registry.constants(self._claim.id)[name]
 
     def __iter__(self) -> Any:
@@ -77,31 +81,3 @@ class _Numbers(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._of_row)
-
-
-def of_quick(claim: Claim) -> str:
-    """Return how many of our runs by `quick` show a finding about the main group, in words."""
-    path = data_dir() / "results" / "seeds.csv.gz"
-    shows = _shown_by_quick(path, path.stat().st_mtime_ns if path.exists() else 0, claim.id)
-    if not shows:
-        raise IndexError(claim.id)
-    return f"{sum(shows)} of our {len(shows)} runs by {QUICK}"
-
-
-@lru_cache(maxsize=8)
-def _shown_by_quick(path: Path, _modified: int, name: str) -> tuple[bool, ...]:
-    """Return whether each run by `quick` shows a finding, by the current rule."""
-    if not path.exists():
-        return ()
-    entry = registry.entry(name)
-    assert entry.rule is not None
-    column = name.removeprefix("finding/")
-    with reading(path, "run `make seeds`"):
-        table = pd.read_csv(path, usecols=["source", "recipe", "epoch", column, "fields"])
-        ours = table[(table.source == "ours") & (table.recipe == QUICK) & table.epoch.isna()]
-        shows = []
-        for value, fields in zip(ours[column], ours["fields"], strict=True):
-            if pd.notna(value):
-                beside = json.loads(fields).get(column, {})
-                shows.append(bool(entry.rule({**beside, "value": value})))
-    return tuple(shows)

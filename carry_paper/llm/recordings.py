@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from carry_core import runs
 from carry_core.errors import BadInput, check_whole
 from carry_core.files import author_dir, data_dir, open_tensors, reading
-from carry_paper.llm import prompts, survey
+from carry_paper.llm import head_survey, prompts
 from carry_paper.llm.model import MOST_PAIRS, inspect_model, parse_heads
 from carry_paper.schemas import read_json
 
@@ -99,7 +99,7 @@ MODELS = {model.key: model for model in _LISTED}
 
 
 @dataclass(frozen=True)
-class Recording(survey.Observations):
+class Recording(head_survey.Observations):
     """The author's recording of one model; `wins` has a single cell.
 
     Attributes:
@@ -181,16 +181,16 @@ def small_training() -> dict[str, Any]:
     return record.model_dump(exclude_unset=True)
 
 
-def stored_survey(key: str) -> survey.Survey:
+def stored_survey(key: str) -> head_survey.Survey:
     """Load our own survey of one of the three 7B models.
 
     Raises:
         BadInput: There is none; the message has the command that makes it.
     """
-    path = data_dir() / "llm" / key / survey.FILE
+    path = data_dir() / "llm" / key / head_survey.FILE
     if not path.exists():
         raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
-    return survey.read(path)
+    return head_survey.read(path)
 
 
 def load(
@@ -201,7 +201,7 @@ def load(
     seed: Any = 42,
     n_pairs: Any = 0,
     theirs: str = "llemma",
-) -> survey.Survey | Recording:
+) -> head_survey.Survey | Recording:
     """Load the author's recording of a model, load our survey of one, or survey one now.
 
     Args:
@@ -236,7 +236,7 @@ def load(
     with tempfile.TemporaryDirectory() as temporary:
         # Surveys of other models take hours, so their batches are kept, to go on from.
         keeps_batches = model is not None
-        surveyor = survey.Surveyor(
+        surveyor = head_survey.Surveyor(
             weights,
             data_dir() / "checkpoints" / "llm" if keeps_batches else Path(temporary),
             template=template,

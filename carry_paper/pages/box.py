@@ -300,13 +300,11 @@ def verdict_box(
         BadInput: There is no such id.
     """
     stored = {source: ledger.by_id(source) for source in SOURCES}
-    weightless = ledger.uninformative(stored)
     lines = []
     for name in ids:
-        claims_of_line = [claims()[name]] if name in claims() else chosen(name)
+        claims_of_line = [claims()[name]] if name in claims() else informative(name, stored)
         line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
-        informative = [claim for claim in claims_of_line if claim.id not in weightless]
-        lines.append(Line(line_words, informative or claims_of_line, stored))
+        lines.append(Line(line_words, claims_of_line, stored))
     judged = [line for line in lines if line.about(group)]
     other_weights = leave_out_other_weights(judged, page_runs)
 
@@ -329,6 +327,13 @@ def verdict_box(
     )
     text = "\n".join(_plain(line, line in judged) for line in lines)
     return Html(html, text, rows_of(judged))
+
+
+def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:
+    """Return the cells of a table that can fail; all of them if none can."""
+    cells = chosen(table)
+    weightless = ledger.uninformative(rows)
+    return [cell for cell in cells if cell.id not in weightless] or cells
 
 
 def rows_of(lines: Iterable[Line]) -> pd.DataFrame:
@@ -367,5 +372,5 @@ def printed_cells(table: str) -> pd.DataFrame:
     """
     rows = [(*claim.id.split("/")[2:], claim.paper) for claim in chosen(f"{table}/")]
     cells = pd.DataFrame(rows, columns=["carry_class", "kind", "position", "paper"])
-    cells["carry_class"] = [carries.paper_name(CLASSES[task]) for task in cells.carry_class]
+    cells["carry_class"] = [carries.paper_name(CLASSES[name]) for name in cells.carry_class]
     return cells.pivot_table("paper", ["carry_class", "position"], "kind", sort=False).reset_index()

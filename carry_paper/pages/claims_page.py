@@ -59,7 +59,7 @@ FLOATS = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class JudgedClaim:
     """A claim and what became of it.
 
     Attributes:
@@ -102,7 +102,7 @@ class Outcomes:
     """
 
     sources: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[JudgedClaim, ...]
 
     def origin(self, source: str) -> str:
         """Return a sentence on the weights behind a source's results.
@@ -155,7 +155,7 @@ def read(source: str | None = None) -> Outcomes:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     by_source = {name: ledger.by_id(name) for name in SOURCES}
     weightless = ledger.uninformative(by_source)
-    rows: dict[str, dict[str, Row]] = {}
+    rows: dict[str, ledger.Rows] = {}
     order: dict[str, dict[str, int]] = {}
     for name in SOURCES if source is None else (source,):
         rows[name] = by_source[name] or ledger.rows(ledger.measured(name))
@@ -164,7 +164,7 @@ def read(source: str | None = None) -> Outcomes:
 
     entries = []
     for id_, claim in claims.claims().items():
-        entry = Entry(
+        entry = JudgedClaim(
             claim,
             rows={name: rows[name][id_] for name in rows},
             order={name: order[name][id_] for name in rows},
@@ -174,7 +174,7 @@ def read(source: str | None = None) -> Outcomes:
     return Outcomes(tuple(rows), tuple(entries))
 
 
-def reason(source: str, entry: Entry) -> str:
+def reason(source: str, entry: JudgedClaim) -> str:
     """Return the reason why a row is neither reproduced nor differs, without a full stop.
 
     It is empty for others. For rows of which we can't tell it is the kind of thing that would
@@ -222,7 +222,7 @@ def counts_table(outcomes: Outcomes) -> pd.DataFrame:
 # ---- parts of the page
 
 
-def example(outcomes: Outcomes, verdict: str, of_numbers: bool) -> tuple[str, Entry] | None:
+def example(outcomes: Outcomes, verdict: str, of_numbers: bool) -> tuple[str, JudgedClaim] | None:
     """Return the first number, or finding, with a verdict, after the source; None if none has."""
     for entry in outcomes.entries:
         if (entry.claim.paper is not None) == of_numbers and entry.kind in JUDGED_KINDS:
@@ -314,7 +314,7 @@ def _code(quoted: re.Match[str]) -> str:
     return f"<code>{parts}</code>"
 
 
-def share_a_rule(entries: Sequence[Entry]) -> bool:
+def share_a_rule(entries: Sequence[JudgedClaim]) -> bool:
     """Return True if several rows have one rule, reason and date, which need saying only once."""
     rules = set()
     for entry in entries:
@@ -361,7 +361,7 @@ def _measured(value: Any) -> str:
     return text(value) if isinstance(value, float) else results.field_text(value)
 
 
-def lanes(entry: Entry) -> list[Lane]:
+def lanes(entry: JudgedClaim) -> list[Lane]:
     """Return the drawing of a row: the runs of each source."""
     return strips.lanes([entry.claim], {source: [row] for source, row in entry.rows.items()})
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from carry_paper.findings import heads
 from carry_paper.ledger import compare
-from carry_paper.ledger.compare import Answer, Subject
+from carry_paper.ledger.compare import ComparedRow, Subject
 from carry_paper.pages.html import environment
 from carry_paper.plots.comparison import Strip, first_layers, strips
 from carry_paper.plots.outcomes import cell_bars
@@ -39,12 +39,12 @@ class Part(NamedTuple):
     """Runs and what the page has on them."""
 
     subject: Subject
-    answers: Sequence[Answer]
+    answers: Sequence[ComparedRow]
     rows: list[dict[str, str]]
     drawings: list[Drawing]
 
 
-def html(answers_of: Mapping[str, Sequence[Answer]], subjects: Sequence[Subject]) -> str:
+def html(answers_of: Mapping[str, Sequence[ComparedRow]], subjects: Sequence[Subject]) -> str:
     """Return the page: the answers of each subject, by its name, with figures."""
     parts = []
     for subject in subjects:
@@ -54,7 +54,7 @@ def html(answers_of: Mapping[str, Sequence[Answer]], subjects: Sequence[Subject]
     return TEMPLATES.get_template("comparison.html.j2").render(parts=parts)
 
 
-def drawings(subject: Subject, answers: Sequence[Answer]) -> list[Drawing]:
+def drawings(subject: Subject, answers: Sequence[ComparedRow]) -> list[Drawing]:
     """Return the figures on some runs: strips, tables by class, the first layer's attention."""
     drawn = []
     rows = strip_rows(answers)
@@ -80,7 +80,7 @@ def drawings(subject: Subject, answers: Sequence[Answer]) -> list[Drawing]:
     return drawn
 
 
-def strip_rows(answers: Sequence[Answer]) -> list[Strip]:
+def strip_rows(answers: Sequence[ComparedRow]) -> list[Strip]:
     """Return the questions whose answers are shares, or other numbers of each run."""
     rows = []
     for answer in answers:

@@ -5,7 +5,7 @@ It is read from the stored results, so that a new verdict changes the sentence.
 
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
-from carry_paper.pages.claims_page import Entry, Outcomes
+from carry_paper.pages.claims_page import JudgedClaim, Outcomes
 
 # The first word of a finding, by its verdict; the weaker of two verdicts comes later.
 LEADS = {
@@ -18,14 +18,14 @@ LEADS = {
 UNJUDGED = "Not judged"
 
 
-def lead(entry: Entry) -> str:
+def lead(entry: JudgedClaim) -> str:
     """Return the word with which a sentence on a finding begins, such as `Holds`."""
     verdicts = {row.verdict for row in entry.rows.values()}
     words_for_them = [word for verdict, word in LEADS.items() if verdict in verdicts]
     return words_for_them[-1] if words_for_them else UNJUDGED
 
 
-def models(entry: Entry) -> str:
+def models(entry: JudgedClaim) -> str:
     """Return the models of all sources that show a finding: `all 12 models`, `4 of 12 models`."""
     counts = [row.shown for row in entry.rows.values() if row.shown and row.verdict != NOT_RUN]
     n_showing = sum(n for n, _ in counts)

@@ -13,7 +13,7 @@ import nbformat
 from carry_core.files import ROOT
 from carry_paper.ledger.claims import chosen, claims
 from carry_paper.ledger.verdicts import NOT_RUN
-from carry_paper.pages.claims_page import JUDGED_KINDS, KINDS, Entry, Outcomes, in_words
+from carry_paper.pages.claims_page import JUDGED_KINDS, KINDS, JudgedClaim, Outcomes, in_words
 from carry_paper.pages.row_words import number
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -56,7 +56,7 @@ def outcome(outcomes: Outcomes, notebook: Path) -> str:
     return f"{claim.short or claim.words}: {', '.join(results)}"
 
 
-def _result(entries: list[Entry], source: str) -> str:
+def _result(entries: list[JudgedClaim], source: str) -> str:
     """Return what a source says of a claim: its number, or how many models or cells agree."""
     if len(entries) > 1:
         verdicts = [entry.verdict(source) for entry in entries if not entry.weightless]

@@ -168,7 +168,7 @@ def _marks(axis: Axis) -> dict[float, str]:
 # ---- what is drawn in a panel
 
 
-class Entry(NamedTuple):
+class Place(NamedTuple):
     """The fields of an `Item` that may differ in a line, bars or cells; no `side`: the panel's."""
 
     series: str
@@ -178,7 +178,7 @@ class Entry(NamedTuple):
     side: str = ""
 
 
-def _drawn(ax: Axes, legends: Mapping[str, str], head: Head) -> Iterator[tuple[str, list[Entry]]]:
+def _drawn(ax: Axes, legends: Mapping[str, str], head: Head) -> Iterator[tuple[str, list[Place]]]:
     """Yield each thing that is drawn in a panel: its kind, and its points, bars or cells."""
     named = _colours_of(*ax.get_legend_handles_labels())
     names = {**legends, **named}
@@ -197,7 +197,7 @@ def _drawn(ax: Axes, legends: Mapping[str, str], head: Head) -> Iterator[tuple[s
 
 def _collection(
     collection: Collection, names: Mapping[str, str], head: Head
-) -> Iterator[tuple[str, list[Entry]]]:
+) -> Iterator[tuple[str, list[Place]]]:
     """Yield what a collection shows: cells, points, or lines from end to end."""
     if isinstance(collection, QuadMesh):
         yield "cell", _cells(collection, head)
@@ -207,28 +207,28 @@ def _collection(
         yield "span", _spans(collection, names, head)
 
 
-def _texts(ax: Axes) -> Iterator[tuple[str, list[Entry]]]:
+def _texts(ax: Axes) -> Iterator[tuple[str, list[Place]]]:
     """Yield the texts in a panel, at the place that they are about."""
     for text in ax.texts:
         words = _words(text.get_text())
         if words:
             x, y = text.xy if isinstance(text, Annotation) else text.get_position()
-            yield "text", [Entry(words, x, y)]
+            yield "text", [Place(words, x, y)]
 
 
-def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: Head) -> tuple[str, list[Entry]]:
+def _line(ax: Axes, line: Line2D, names: Mapping[str, str], head: Head) -> tuple[str, list[Place]]:
     """Return a line's kind and points."""
     series = _series(line, line.get_color(), names)
     xs, ys = (np.asarray(values, dtype=float) for values in line.get_data(orig=False))
     if line.get_transform() == ax.get_yaxis_transform():
-        return "across", [Entry(series, None, ys[0])]
+        return "across", [Place(series, None, ys[0])]
     if line.get_transform() == ax.get_xaxis_transform():
-        return "up", [Entry(series, xs[0], None)]
+        return "up", [Place(series, xs[0], None)]
     places = zip(_places(xs, head.marks[0]), _places(ys, head.marks[1]), strict=True)
-    return "line", [Entry(series, x, y) for x, y in places]
+    return "line", [Place(series, x, y) for x, y in places]
 
 
-def _points(part: PathCollection, names: Mapping[str, str], head: Head) -> list[Entry]:
+def _points(part: PathCollection, names: Mapping[str, str], head: Head) -> list[Place]:
     """Return the points of a scatter plot, whose series may differ from point to point."""
     points = _plain(part.get_offsets())
     xs, ys = _places(points[:, 0], head.marks[0]), _places(points[:, 1], head.marks[1])
@@ -238,11 +238,11 @@ def _points(part: PathCollection, names: Mapping[str, str], head: Head) -> list[
     entries = []
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         series = _series(part, colours[i % len(colours)] if len(colours) else "none", names)
-        entries.append(Entry(series, x, y, None if values is None else values[i]))
+        entries.append(Place(series, x, y, None if values is None else values[i]))
     return entries
 
 
-def _spans(part: LineCollection, names: Mapping[str, str], head: Head) -> list[Entry]:
+def _spans(part: LineCollection, names: Mapping[str, str], head: Head) -> list[Place]:
     """Return both ends of each line of a collection."""
     colours: Any = part.get_colors()
     entries = []
@@ -250,26 +250,26 @@ def _spans(part: LineCollection, names: Mapping[str, str], head: Head) -> list[E
         series = _series(part, colours[i % len(colours)], names)
         xs, ys = np.asarray(ends, dtype=float).T
         places = zip(_places(xs, head.marks[0]), _places(ys, head.marks[1]), strict=True)
-        entries += [Entry(series, x, y) for x, y in places]
+        entries += [Place(series, x, y) for x, y in places]
     return entries
 
 
-def _bars(container: BarContainer, names: Mapping[str, str], head: Head) -> list[Entry]:
+def _bars(container: BarContainer, names: Mapping[str, str], head: Head) -> list[Place]:
     """Return a bar for each mark, with its length as its value.
 
     A bar's own label is the side that it is of, where both sides are in a panel.
     """
-    entries: list[Entry] = []
+    entries: list[Place] = []
     for bar in container.patches:
         series = _series(container, bar.get_facecolor(), names)
         label = str(bar.get_label())
         side = "" if label.startswith(NAMELESS) else label
         if container.orientation == "horizontal":
             y = _mark(bar.get_y() + bar.get_height() / 2, head.marks[1])
-            entries.append(Entry(series, None, y, bar.get_width(), side))
+            entries.append(Place(series, None, y, bar.get_width(), side))
         else:
             x = _mark(bar.get_x() + bar.get_width() / 2, head.marks[0])
-            entries.append(Entry(series, x, None, bar.get_height(), side))
+            entries.append(Place(series, x, None, bar.get_height(), side))
     return [entry for entry in entries if not np.isnan(entry.value)]
 
 
@@ -278,14 +278,14 @@ def _mark(place: float, marks: Mapping[float, str]) -> Any:
     return marks.get(round(float(place), 6), float(place))
 
 
-def _cells(part: AxesImage | QuadMesh, head: Head) -> list[Entry]:
+def _cells(part: AxesImage | QuadMesh, head: Head) -> list[Place]:
     """Return the cells of a map."""
     values = _plain(part.get_array())
     if values.ndim != 2:
         return []
     across, up = middles(part, values.shape)
     xs, ys = _marked(across, head.marks[0]), _marked(up, head.marks[1])
-    return [Entry("", xs[j], ys[i], value) for (i, j), value in np.ndenumerate(values)]
+    return [Place("", xs[j], ys[i], value) for (i, j), value in np.ndenumerate(values)]
 
 
 def _plain(values: Any) -> NDArray[Any]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import compare
+import executed
 import inputs
 import nbformat
 import part
@@ -30,20 +30,20 @@ def notebook(
 
 
 def test_a_number_that_differs_is_found_whatever_the_cells_tags():
-    (difference,) = compare.differences(
+    (difference,) = executed.differences(
         notebook("0.50", tags=("nbval-ignore-output",)), notebook("0.51")
     )
     assert "-0.50" in difference
     assert "+0.51" in difference
-    assert compare.differences(notebook("0.50"), notebook("0.50", "more"))
-    assert compare.differences(notebook("0.50"), notebook())
+    assert executed.differences(notebook("0.50"), notebook("0.50", "more"))
+    assert executed.differences(notebook("0.50"), notebook())
 
 
 def test_coordinates_of_figures_may_differ_and_nothing_else():
-    assert compare.differences(notebook("0.50"), notebook("0.50", svg="<?xml 2\n </svg>")) == []
+    assert executed.differences(notebook("0.50"), notebook("0.50", svg="<?xml 2\n </svg>")) == []
     bare = notebook("0.50")
     bare.cells[1].outputs.pop()
-    assert compare.differences(notebook("0.50"), bare)
+    assert executed.differences(notebook("0.50"), bare)
 
 
 @pytest.fixture

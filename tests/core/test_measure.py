@@ -55,10 +55,10 @@ def test_cells_by_brute_force(noisy, width):
             for pos, shift in enumerate([1 if carry else -1, -1]):
                 hit = (guess[pos] == answer[pos], (guess[pos] + shift) % 10 == answer[pos])
                 hits.setdefault((int(carry), pos), []).append(hit)
-        for (task, pos), pairs in hits.items():
+        for (carry_class, pos), pairs in hits.items():
             right, corrected = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-            assert cells.accuracy[task, pos].item() == pytest.approx(right, abs=1e-6)
-            assert cells.corrected[task, pos].item() == pytest.approx(corrected, abs=1e-6)
+            assert cells.accuracy[carry_class, pos].item() == pytest.approx(right, abs=1e-6)
+            assert cells.corrected[carry_class, pos].item() == pytest.approx(corrected, abs=1e-6)
         assert cells.exact_match == pytest.approx(whole / len(a))
 
 
@@ -80,14 +80,14 @@ def test_accuracy_as_a_frame(noisy):
         table = rows.pivot_table(
             index="carry_class", columns="position", values=["accuracy", "corrected"]
         )
-        for task, pattern in enumerate(carries.patterns(2)):
+        for carry_class, pattern in enumerate(carries.patterns(2)):
             assert (
                 table.loc[carries.paper_name(pattern), "accuracy"].tolist()
-                == cells.accuracy[task].tolist()
+                == cells.accuracy[carry_class].tolist()
             )
             assert (
                 table.loc[carries.paper_name(pattern), "corrected"].tolist()
-                == cells.corrected[task].tolist()
+                == cells.corrected[carry_class].tolist()
             )
         assert set(rows.exact_match) == {cells.exact_match}
     assert list(table["accuracy"]) == ["pos5", "pos6"]
@@ -178,7 +178,9 @@ def test_attention_is_the_mean_over_sums(noisy):
 
 def test_sample_has_every_class_in_turn():
     a, b = measure.sample(50, 3, seed=0)
-    assert carries.classify(a, b).tolist() == [task for task in range(5) for _ in range(50)]
+    assert carries.classify(a, b).tolist() == [
+        carry_class for carry_class in range(5) for _ in range(50)
+    ]
     assert torch.equal(a, measure.sample(50, 3, seed=0)[0])
     assert not torch.equal(a, measure.sample(50, 3, seed=1)[0])
     with pytest.raises(BadInput, match="n_examples=0: expected a whole number"):

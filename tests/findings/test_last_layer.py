@@ -63,11 +63,11 @@ def test_class_means_by_brute_force(filled):
     model, (a, b) = filled.model, all_sums(2)
     name, first = f"blocks.{model.config.layers - 1}.mlp.post", model.config.layout.answer[0]
     post = measure.activations(model, a, b, [name], read=[first])[name][:, 0]
-    task, sets = carries.classify(a, b, 2), some_sets(len(a))
-    means = filled.class_means(task, 2, sets)
+    carry_class, sets = carries.classify(a, b, 2), some_sets(len(a))
+    means = filled.class_means(carry_class, 2, sets)
     for sums, by_class in zip(sets, means, strict=True):
         for i in (0, 1):
-            expected = post[sums][task[sums] == i].mean(0)
+            expected = post[sums][carry_class[sums] == i].mean(0)
             assert_close(by_class[i], expected)
     assert means[2, 1].isnan().all()  # neither 0 + 0 nor 99 + 0 carries
 

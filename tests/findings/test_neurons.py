@@ -22,12 +22,12 @@ def test_activity_by_brute_force(noisy):
     axes = neurons.singular_axes(noisy, a, b)
     active = measure.activations(noisy, a, b, ["blocks.1.mlp.hook_post"])["blocks.1.mlp.hook_post"]
     carry = (a % 10 + b % 10 >= 10).tolist()
-    for task in (0, 1):
-        rows = [i for i, c in enumerate(carry) if c == bool(task)]
+    for carry_class in (0, 1):
+        rows = [i for i, c in enumerate(carry) if c == bool(carry_class)]
         for i, position in enumerate(noisy.config.layout.answer):
             for neuron in range(12):
                 often = sum(bool(active[row, position, neuron] > 0) for row in rows) / len(rows)
-                assert axes.often[task, i, neuron].item() == pytest.approx(often, abs=1e-9)
+                assert axes.often[carry_class, i, neuron].item() == pytest.approx(often, abs=1e-9)
     tens, units = noisy.config.layout.answer
     with_one = active[torch.tensor(carry), tens]
     without = torch.cat([active[~torch.tensor(carry), tens], active[:, units]])
@@ -43,8 +43,8 @@ def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
     last_layer = LastLayer(model, len(a))
     stream = torch.nn.functional.one_hot(carries.classify(a, b), 16).float()
     last_layer.append(stream[:, None].expand(-1, 3, -1))
-    task = carries.classify(a, b)
-    (carry_neurons,) = survey.carry_neurons(last_layer, task, [torch.arange(len(a))])
+    carry_class = carries.classify(a, b)
+    (carry_neurons,) = survey.carry_neurons(last_layer, carry_class, [torch.arange(len(a))])
     assert carry_neurons.tolist() == [False, *[True] * 4, False]
 
 

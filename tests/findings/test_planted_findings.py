@@ -392,8 +392,8 @@ def test_each_class_is_asked_where_its_carries_come_from(models, monkeypatch):
 
     def attention(model: Transformer, classes: Any, n_examples: int, seed: int) -> torch.Tensor:
         by_class = torch.zeros(len(classes), 2, 2, layout.length, layout.length)
-        for task, pos in carry_in.nonzero().tolist():
-            by_class[task, 1, 0, layout.answer[pos], [pos + 1, pos + 6]] = 0.3
+        for carry_class, pos in carry_in.nonzero().tolist():
+            by_class[carry_class, 1, 0, layout.answer[pos], [pos + 1, pos + 6]] = 0.3
         if model is weak:
             by_class[-1, 1, 0, layout.answer[0], 1] = 0.1
         return by_class

@@ -72,10 +72,10 @@ def test_samples_have_as_many_sums_of_each_class(monkeypatch):
     a, b = all_sums(2)
     everything, *random = survey.samples(a, b, 2)
     assert [indices.tolist() for indices in everything] == [list(range(len(a)))] * 2
-    task = carries.classify(a, b, 2)
+    carry_class = carries.classify(a, b, 2)
     assert len(random) == survey.DRAWS
     for indices in [sample for pair in random for sample in pair]:
-        assert torch.bincount(task[indices]).tolist() == [300, 300]
+        assert torch.bincount(carry_class[indices]).tolist() == [300, 300]
         assert (indices.diff() >= 0).all()
     assert not torch.equal(*random[0])
     assert not torch.equal(random[0].chosen_on, random[1].chosen_on)
@@ -104,11 +104,11 @@ def test_random_neurons_are_ablated_as_the_carry_neurons_are(noisy):
     assert not torch.equal(first.cells.accuracy, second.cells.accuracy)
 
 
-def few_of_each_class(task: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def few_of_each_class(carry_class: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return three sums of each class, each of them one to eight times."""
     parts = []
     for i in (0, 1):
-        members = (task == i).nonzero().flatten()
+        members = (carry_class == i).nonzero().flatten()
         parts.append(members[torch.randint(len(members), (3,), generator=generator)])
     indices = torch.cat(parts)
     times = torch.randint(1, 9, indices.shape, generator=generator)
@@ -125,12 +125,12 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
     filled = LastLayer(noisy, len(a))
     filled.append(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
 
-    task, generator = carries.classify(a, b, 2), torch.Generator().manual_seed(7)
-    first, second, third = (few_of_each_class(task, generator) for _ in range(3))
+    carry_class, generator = carries.classify(a, b, 2), torch.Generator().manual_seed(7)
+    first, second, third = (few_of_each_class(carry_class, generator) for _ in range(3))
     everything, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
     pairs = [Samples(first, everything), Samples(second, third), Samples(third, ends)]
     dissected = survey.dissect(filled, a, b, pairs)
-    sets = survey.carry_neurons(filled, task, [pair.chosen_on for pair in pairs])
+    sets = survey.carry_neurons(filled, carry_class, [pair.chosen_on for pair in pairs])
     assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
     assert not sets.any(0).all()
     without_control = dissected[: len(pairs)]

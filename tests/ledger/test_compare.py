@@ -13,7 +13,7 @@ from carry_paper.findings import line_table
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need
-from carry_paper.ledger import compare, ledger, quantities, seeds
+from carry_paper.ledger import compare, kinds_of_run, ledger, quantities
 from carry_train import groups
 from tests.conftest import dissecting_few
 from tests.helpers.measured import measured
@@ -48,8 +48,8 @@ def test_what_is_asked_is_what_the_ledger_measures(main_run, few_draws):
 
 
 def test_a_run_of_ours_lies_where_the_table_of_seeds_has_it(main_run):
-    stored = seeds.saved()
-    stored = stored[(stored.source == "ours") & stored.epoch.isna() & (stored.recipe == "quick")]
+    stored = kinds_of_run.table()
+    stored = stored[(stored.source == "ours") & (stored.recipe == "quick")]
     row = stored[stored.run == 7].iloc[0]
     staircase = main_run["finding/staircase"]
     assert staircase.runs["7"] == pytest.approx(row.staircase, abs=1e-4)
@@ -126,6 +126,6 @@ def test_any_shape_of_model_can_be_asked(data, few_random_sums, name):
 
 
 def test_a_question_that_cannot_be_asked_says_why():
-    answer = compare.Answer("mine", "carry/one head", "Who", not_asked="no sum is right")
+    answer = compare.ComparedRow("mine", "carry/one head", "Who", not_asked="no sum is right")
     assert compare.value_words(answer) == "not asked: no sum is right"
     assert isinstance(compare.summary([answer]), pd.DataFrame)

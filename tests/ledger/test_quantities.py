@@ -128,7 +128,7 @@ def test_a_quantity_that_fails_takes_no_other_with_it(monkeypatch):
 def test_only_what_is_missing_or_of_other_weights_is_measured():
     entry = number("small", quantities.exact_match, registry.UNCHANGED)
     table = Measuring(Evidence("ours"), asked_by([entry])).rows()
-    assert Measuring(Evidence("ours"), asked_by([entry])).missing(table) == []
+    assert Measuring(Evidence("ours"), asked_by([entry])).missing(table) == {}
     assert len(Measuring(Evidence("ours"), asked_by([entry])).missing(table[1:])) == 1
     changed = table.assign(sha256=["ab" * 32, *table.sha256[1:]])
     assert len(Measuring(Evidence("ours"), asked_by([entry])).missing(changed)) == 1

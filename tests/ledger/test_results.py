@@ -115,7 +115,7 @@ def test_rows_that_can_hardly_fail_are_counted_apart(committed):
     assert (name in reasons, first in reasons) == (True, False)
     for source, rows in committed.items():  # of both sources, and of every run
         row = rows[name]
-        changed = rows | {name: replace(row, runs=[row.runs[0] - 0.05, *row.runs[1:]])}
+        changed = {**rows, name: replace(row, runs=[row.runs[0] - 0.05, *row.runs[1:]])}
         assert name not in ledger.uninformative(committed | {source: changed})
 
 

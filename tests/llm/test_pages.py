@@ -8,7 +8,7 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper.llm import prompts, recordings, survey
+from carry_paper.llm import head_survey, prompts, recordings
 from carry_paper.llm.prompts import Answers
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,7 @@ N = 400
 
 
 @pytest.fixture
-def planted() -> survey.Survey:
+def planted() -> head_survey.Survey:
     """The leading axis is the carry after attention 1, the digit after MLP 1, noise elsewhere."""
     pairs = prompts.draw(N)
     generator = torch.Generator().manual_seed(0)
@@ -37,10 +37,10 @@ def planted() -> survey.Survey:
     maps = torch.rand(2, 16, 16, generator=generator)
     share, answers = torch.full((3, 2, 5, 6), 1 / 6), Answers(pairs, replies, BARE)
     ablated = (
-        survey.Ablated(((1, 2), (2, 0)), "frequent", Answers(pairs, ("0",) * N, BARE)),
-        survey.Ablated(((0, 0), (0, 1)), "random", answers),
+        head_survey.Ablated(((1, 2), (2, 0)), "frequent", Answers(pairs, ("0",) * N, BARE)),
+        head_survey.Ablated(((0, 0), (0, 1)), "random", answers),
     )
-    return survey.Survey(
+    return head_survey.Survey(
         "planted", answers, wins, maps, 0.5 * maps, points, share, spelled, ablated, {}
     )
 

@@ -15,12 +15,12 @@ from carry_paper.findings.base import Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, language_models, registry
 from carry_paper.ledger.measuring import Measuring, quantities
-from carry_paper.llm import prompts, recordings, survey
+from carry_paper.llm import head_survey, prompts, recordings
+from carry_paper.llm.head_survey import Survey
 from carry_paper.llm.model import Size, parse_heads
 from carry_paper.llm.prompts import Answers
 from carry_paper.llm.recordings import PublishedModel, Recording
 from carry_paper.llm.staircases import most_frequent
-from carry_paper.llm.survey import Survey
 from tests.helpers.measured import measured
 
 
@@ -93,7 +93,7 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
 
     wins = torch.zeros(14, 32, 32, dtype=torch.int64)
     wins[0, 13, 23], wins[1, 15, 15], wins[2, 15, 15] = 10, 9, 1
-    planted_survey = survey.Survey(
+    planted_survey = head_survey.Survey(
         key,
         answers(9),
         wins,
@@ -103,12 +103,12 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
         torch.zeros(32, 2, 5, 6),
         torch.zeros(10, 5, dtype=torch.bool),
         tuple(
-            survey.Ablated(parse_heads(pair, size), kind, answers(right))
+            head_survey.Ablated(parse_heads(pair, size), kind, answers(right))
             for pair, kind, right in ablated
         ),
         {},
     )
-    planted_survey.save(data / "llm" / key / survey.FILE)
+    planted_survey.save(data / "llm" / key / head_survey.FILE)
 
 
 def test_rows_from_a_survey_of_our_own(data):

@@ -12,7 +12,7 @@ from carry_core.interventions import Ablation
 from carry_paper import catalogue
 from carry_paper.findings import adder
 from carry_paper.pages import claims_page, front_page, playground
-from carry_paper.pages.claims_page import Entry
+from carry_paper.pages.claims_page import JudgedClaim
 from carry_train.groups import MAIN
 from tests.helpers.needs import SITE
 
@@ -23,12 +23,14 @@ needs_site = pytest.mark.needs("the built site")
 
 
 @pytest.fixture(scope="module")
-def staircase() -> Entry:
+def staircase() -> JudgedClaim:
     (entry,) = [e for e in claims_page.read().entries if e.claim.id == "finding/staircase"]
     return entry
 
 
-def judged(entry: Entry, author: tuple[str, int, int], ours: tuple[str, int, int]) -> Entry:
+def judged(
+    entry: JudgedClaim, author: tuple[str, int, int], ours: tuple[str, int, int]
+) -> JudgedClaim:
     """The same claim with other verdicts, each with how many runs of how many show it."""
     rows = {}
     for source, (verdict, n_showing, n) in {"author": author, "ours": ours}.items():

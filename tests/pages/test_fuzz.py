@@ -684,7 +684,7 @@ DAMAGE = {
     "end": st.none() | PLACE,
     "more": st.binary(max_size=3),
 }
-CHECKED = ("curves", "map", "seeds", "author's side")  # their formats have checksums
+CHECKED = ("curves", "map", "measurements", "author's side")  # their formats have checksums
 
 
 def same(left: Any, right: Any) -> bool:
@@ -880,7 +880,6 @@ OPTIONS = {
     ],
     "verify": ["--accept"],
     "interchange": ["--source", "--pairs", "--json"],
-    "seeds": ["--source", "--recipe", "--runs", "--json"],
     "lines": ["--source", "--recipe", "--runs", "--json"],
     "claims": ["--source", "--against", "--json"],
     "import-author": ["--out"],
@@ -899,7 +898,7 @@ def command_line(draw: Any) -> list[str]:
         line += ["--only", f"no such row {draw(WORDS)}"]
     for option in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
         line += [option, draw(WORDS)]
-    if command in ("interchange", "seeds", "lines", "claims"):
+    if command in ("interchange", "lines", "claims"):
         line += ["--source", draw(st.sampled_from(["ours", "author"]))]
     return line + draw(st.lists(st.just(NAME) | WORDS, max_size=2))
 

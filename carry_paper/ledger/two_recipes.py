@@ -1,46 +1,39 @@
-"""The rule by which the recipe `quick` may stand in for the paper's protocol, row by row.
+"""Our runs by both recipes, compared row by row of the ledger.
 
-Each row of the ledger is compared between a group's runs by both recipes, as `recipes` measured
-them. It gets the first verdict that holds:
+The recipe `quick` stands in for the paper's protocol. Groups of which runs by both were measured
+tell how far their numbers agree. Both were measured on the same sums: `SUMS` of each carry class,
+or those that a quantity draws itself. Runs by `quick` that no longer exist are compared too, as
+they were measured.
 
-- `quick` *may stand in* if the 95% interval of the difference between the two means lies within the
-  margin by which the ledger calls numbers equivalent; of a finding, both recipes also have to get
-  the same verdict;
-- it *may not* if the runs of the two recipes are told apart: by an exact test over all relabelings
-  of runs, corrected for the number of tests;
-- otherwise we *can't tell*: with six runs of each, a p-value above the bar says little.
-
-The cells of a table are tested together, since they are no independent facts. A cell of a table
-that is told apart may not stand in only if it is told apart by itself, too.
+The ledger itself never judges by this comparison. It says which rows wait for the paper's protocol
+(`recipe_sensitive` in `data/claims.yml`).
 """
 
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import scipy
-from numpy.typing import NDArray
 
-from carry_paper.ledger import exchangeability, settling, verdicts
+from carry_core import measure, runs
+from carry_core.errors import BadInput
+from carry_paper import measurements
+from carry_paper.ledger import exchangeability, ledger, registry, settling, verdicts
 from carry_paper.ledger.claims import Claim, claims
+from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT
+from carry_paper.ledger.ledger import Measured
+from carry_paper.ledger.verdicts import Array
+from carry_train.groups import GROUPS
 
-MAY, MAY_NOT, CANNOT_TELL = "may stand in", "may not", "can't tell"
-VERDICTS = (MAY, MAY_NOT, CANNOT_TELL)
 PAPER, QUICK = "paper", "quick"
+# Sums of each carry class on which runs were surveyed for the comparison. A share that is counted
+# on them has a standard error of 0.01, and the same sums are taken for all runs.
+SUMS = 2_000
 # Findings whose value is 1 in a run where they hold, and 0 in others.
 COUNTED = ("beyond/zero_names_it",)
-# Rows that wait for the paper's protocol although `quick` may stand in for them, and why.
-STAY_FLAGGED = {
-    "finding/layer0_nine_either": "the row of the axis that the paper names cannot tell",
-    "finding/layer0_tens_either": "the row of the axis that the paper names cannot tell",
-    "n2/squashing/pos8": "the rows of the same runs' other positions cannot tell",
-    "finding/one_layer_no_carry": "other rows about planes depend on the recipe, and the recipes"
-    " were compared in this one group only",
-}
-
-Array = NDArray[np.float64]
 
 
 class Comparison(NamedTuple):
@@ -59,10 +52,9 @@ class Comparison(NamedTuple):
         low: The lower end of the 95% interval of the difference; NaN if there are too few runs.
         high: The upper end.
         margin: The largest difference that does not count; NaN if none is defined.
-        p: The p-value of the row by itself; NaN if there are too few runs.
+        p: The p-value of the row by itself, over all relabelings of runs; NaN if there are too few.
         shown_paper: For a finding, the number of runs by `paper` that show it, such as `5 of 6`.
         shown_quick: The number of runs by `quick` that show it.
-        same_verdict: True unless a finding gets other words by one recipe than by the other.
     """
 
     group: str
@@ -79,33 +71,86 @@ class Comparison(NamedTuple):
     p: float
     shown_paper: str
     shown_quick: str
-    same_verdict: bool
+
+
+# ---- the query
+
+
+def values(folder: Path | None = None) -> pd.DataFrame:
+    """Return what was measured on single runs of each group that has some by both recipes.
+
+    Args:
+        folder: The data folder; `data_dir()` if None.
+
+    Returns:
+        A row for each `group`, `recipe`, `run` and row of the ledger (`id`), with its `value`, and
+        `shows`: True if the run shows a finding, and None if it cannot say or is a number.
+
+    Raises:
+        BadInput: The stored measurements are damaged.
+    """
+    stored = measurements.read("ours", folder)
+    by_recipe = {}
+    for recipe in (PAPER, QUICK):
+        by_recipe[recipe] = Measured("ours", _on_same_sums(stored, recipe), all_runs=True)
+    rows = []
+    for name, claim in claims().items():
+        entry = registry.entry(name)
+        is_of_runs = isinstance(entry.field, str) and entry.combine != "standard deviation"
+        if entry.function is None or entry.counts is not None or not is_of_runs:
+            continue
+        for group in entry.groups:
+            own = {x: _of_runs(entry, group, measured) for x, measured in by_recipe.items()}
+            if all(own.values()):
+                rows += [
+                    {"group": group, "recipe": recipe, "id": claim.id, **row}
+                    for recipe, rows_of_recipe in own.items()
+                    for row in rows_of_recipe
+                ]
+    return pd.DataFrame(rows, columns=["group", "recipe", "run", "id", "value", "shows"])
+
+
+def _on_same_sums(stored: pd.DataFrame, recipe: str) -> pd.DataFrame:
+    """Return the rows of a recipe's first runs, surveyed on `SUMS` of each class if at all."""
+    n_sums = {}
+    for name, group in GROUPS.items():
+        n_sums[name] = len(measure.sample(SUMS, group.n_digits, seed=0)[0])
+    is_first = stored.run.isin(runs.FIRST) & (stored.recipe == recipe)
+    is_same = stored.sums.isna() | (stored.sums == stored.group.map(n_sums))
+    return stored[is_first & is_same.fillna(value=True)]
+
+
+def _of_runs(entry: Entry, group: str, measured: Measured) -> list[dict[str, Any]]:
+    """Return the value of a row in each run of a group, and if the run shows a finding."""
+    beside = ledger.beside(entry, measured)
+    rows = []
+    for record in measured.of(entry.quantity, (group,), entry.epoch):
+        try:
+            part = picked(ledger.whole(record), str(entry.field))
+        except BadInput:
+            continue  # a run that is gone was measured before a row asked for this field
+        shows = None
+        if entry.rule is not None:
+            shows = ledger.says(entry.rule, ledger.rule_fields(record, part) | beside)
+        rows.append({"run": record["run"], "value": part.value, "shows": shows})
+    return rows
 
 
 def compared(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the stored table, compared between the recipes.
-
-    Rows of claims that the ledger no longer has are left out.
-
-    Args:
-        table: The rows of `recipes.saved`.
+    """Return the rows of `values`, compared between the recipes.
 
     Returns:
-        The fields of `Comparison` for each group and row, with `p_test`, the p-value of its test
-        (of the whole table, for a cell of one) corrected for all tests, and `verdict`, one of
-        `VERDICTS`.
+        The fields of `Comparison` for each group and row, and `p_test`: the p-value of its test (of
+        the whole table, for a cell of one), corrected for all tests.
     """
     by_id = claims()
     rows = []
-    for (group, name), values in table.groupby(["group", "id"], sort=False):
-        if name in by_id:
-            rows.append(comparison(group, by_id[name], values))
+    for (group, name), own in table.groupby(["group", "id"], sort=False):
+        rows.append(comparison(group, by_id[name], own))
     comparisons = pd.DataFrame(rows, columns=Comparison._fields)
     tests = tested(table, comparisons)
     keys = list(zip(comparisons.group, comparisons.test, strict=True))
-    comparisons["p_test"] = [tests[key] for key in keys]
-    comparisons["verdict"] = [verdict(row) for row in comparisons.to_dict("records")]
-    return comparisons
+    return comparisons.assign(p_test=[tests[key] for key in keys])
 
 
 # ---- one row
@@ -122,10 +167,6 @@ def comparison(group: str, claim: Claim, values: pd.DataFrame) -> Comparison:
     if min(len(paper), len(quick)) >= FEWEST_RUNS:
         low, high = interval(claim, paper, quick)
         p = p_value(paper[:, None], quick[:, None])
-    runs_that_can_say = {recipe: _shown(values, recipe) for recipe in (PAPER, QUICK)}
-    words = set()
-    for shows in runs_that_can_say.values():
-        words.add(verdicts.judge_finding(claim.quantifier, shows).verdict if shows else "")
     return Comparison(
         group=group,
         id=claim.id,
@@ -139,9 +180,8 @@ def comparison(group: str, claim: Claim, values: pd.DataFrame) -> Comparison:
         high=high,
         margin=margin(claim, np.concatenate([paper, quick])),
         p=p,
-        shown_paper=_count(runs_that_can_say[PAPER]),
-        shown_quick=_count(runs_that_can_say[QUICK]),
-        same_verdict=len(words) == 1,
+        shown_paper=_count(_shown(values, PAPER)),
+        shown_quick=_count(_shown(values, QUICK)),
     )
 
 
@@ -237,49 +277,39 @@ def p_of_table(rows: pd.DataFrame) -> float:
     return p_value(paper[:, cells], quick[:, cells]) if cells else 1.0
 
 
-def verdict(row: dict[Hashable, Any]) -> str:
-    """Return the verdict on a row of `compared`."""
-    is_equivalent = -row["margin"] <= row["low"] and row["high"] <= row["margin"]
-    if is_equivalent and row["same_verdict"]:
-        return MAY
-    if row["p_test"] <= SIGNIFICANT and row["p"] <= SIGNIFICANT:
-        return MAY_NOT
-    return CANNOT_TELL
-
-
 # ---- in short
+
+
+def in_short(comparisons: pd.DataFrame) -> dict[str, int]:
+    """Return how many rows were compared, and what the comparison says of them.
+
+    Returns:
+        The number of rows that were `compared`, once for each group; of those `within` the margin,
+        by the whole 95% interval; and of those `told_apart`, by the corrected test and, for a cell
+        of a table, by itself too. A row of neither kind says little: six runs are few.
+    """
+    within = (comparisons.low >= -comparisons.margin) & (comparisons.high <= comparisons.margin)
+    return {
+        "compared": len(comparisons),
+        "within": int(within.sum()),
+        "told_apart": int(told_apart(comparisons).sum()),
+    }
+
+
+def told_apart(comparisons: pd.DataFrame) -> "pd.Series[bool]":
+    """Return True for the rows in which the runs of the two recipes are told apart."""
+    return (comparisons.p_test <= SIGNIFICANT) & (comparisons.p <= SIGNIFICANT)
+
+
+def by_kind(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers of `in_short` for each kind of row: a table, or a part of the ledger."""
+    by_id = claims()
+    kinds = comparisons.id.map(lambda name: kind_of(by_id[name])).rename("kind")
+    rows = {kind: in_short(own) for kind, own in comparisons.groupby(kinds, sort=False)}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
 
 
 def kind_of(claim: Claim) -> str:
     """Return the kind of a row: its table, or its part of the ledger and if it has to wait."""
     waits = ", by the paper’s protocol alone" if claim.recipe_sensitive else ""
     return f"{claim.heading}{waits}"
-
-
-def by_kind(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Return how many rows of each kind get each of `VERDICTS`, and their number in `rows`.
-
-    A row counts once for each group in which it is compared.
-    """
-    by_id = claims()
-    kinds = comparisons.id.map(lambda name: kind_of(by_id[name])).rename("kind")
-    counts = comparisons.groupby([kinds, "verdict"], sort=False).size().unstack(fill_value=0)
-    counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
-    return counts.assign(rows=counts.sum(axis=1))
-
-
-def to_flag(comparisons: pd.DataFrame) -> set[str]:
-    """Return the ids of the rows for which `quick` may not stand in, in some group.
-
-    If a cell of a table is such, all cells of the table are.
-    """
-    by_id = claims()
-    tests = set(comparisons.test[comparisons.verdict == MAY_NOT])
-    return {name for name, claim in by_id.items() if (claim.table or name) in tests}
-
-
-def flagged_although_it_may(comparisons: pd.DataFrame) -> set[str]:
-    """Return the ids of flagged rows for which `quick` may stand in, in each group compared."""
-    verdicts_of_rows = comparisons.groupby("id").verdict.agg(set)
-    may = set(verdicts_of_rows.index[verdicts_of_rows.map(lambda words: words == {MAY})])
-    return {name for name, claim in claims().items() if claim.recipe_sensitive and name in may}

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, BertConfig
 
 from carry_core.errors import BadInput
-from carry_paper.llm import prompts, staircases, survey
+from carry_paper.llm import head_survey, prompts, staircases
 from carry_paper.llm.model import blocks, format_heads, inspect_model
 from carry_paper.llm.staircases import most_frequent
 from tests.helpers.llm_models import KINDS, TOKENIZERS, folder
@@ -23,14 +23,16 @@ PLAN = {"count": 20, "batch": 6, "n_pairs": 2, "heads_to_ablate": (((0, 1), (2, 
 
 
 def run(model_folder, parts, **options):
-    return survey.Surveyor(inspect_model(str(model_folder), BARE), parts, **PLAN | options).run()
+    return head_survey.Surveyor(
+        inspect_model(str(model_folder), BARE), parts, **PLAN | options
+    ).run()
 
 
 @pytest.fixture(scope="module", params=zip(KINDS, TOKENIZERS, strict=True), ids=" ".join)
 def model_folder(request, tmp_path_factory):
     """A model some of whose replies end early: its end is the third token that it writes."""
     path = folder(tmp_path_factory.mktemp("model"), *request.param)
-    surveyor = survey.Surveyor(inspect_model(str(path), BARE), path, count=1)
+    surveyor = head_survey.Surveyor(inspect_model(str(path), BARE), path, count=1)
     surveyor.model.generation_config.eos_token_id = int(
         surveyor._generate(surveyor._inputs(surveyor.pairs))[0][0, 2]
     )
@@ -40,7 +42,7 @@ def model_folder(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def surveyor(model_folder, tmp_path_factory):
-    return survey.Surveyor(
+    return head_survey.Surveyor(
         inspect_model(str(model_folder), BARE), tmp_path_factory.mktemp("parts"), **PLAN
     )
 
@@ -129,7 +131,7 @@ def test_a_survey_is_what_the_naive_way_gives(surveyor, plain_survey):
 
 @pytest.mark.needs("a CUDA device")
 def test_a_gpu_gives_the_same_survey(model_folder, plain_survey, tmp_path):
-    on_gpu = survey.Surveyor(
+    on_gpu = head_survey.Surveyor(
         inspect_model(str(model_folder), BARE, device="cuda"), tmp_path / "gpu", **PLAN
     ).run()
     assert on_gpu.record["device"] == "cuda"
@@ -151,9 +153,9 @@ def test_what_was_stopped_goes_on_where_it_was(model_folder, plain_survey, tmp_p
     ]
     (parts / "intact-0001.safetensors").unlink()
     batches = []
-    inputs = survey.Surveyor._inputs
+    inputs = head_survey.Surveyor._inputs
     monkeypatch.setattr(
-        survey.Surveyor, "_inputs", lambda self, x: batches.append(len(x)) or inputs(self, x)
+        head_survey.Surveyor, "_inputs", lambda self, x: batches.append(len(x)) or inputs(self, x)
     )
     again = run(model_folder, tmp_path / "parts")
     # the lost batch, the last one, and the ablations
@@ -180,16 +182,16 @@ def test_the_command_writes_one_small_file(carry, data, tmp_path):
     model_folder = str(folder(tmp_path / "tiny"))
     code, out, err = carry("llm", model_folder, "--prompts", "12", "--ablate", "0:1,2:3")
     assert code == 0, err
-    written = survey.read(data / "llm" / "tiny" / survey.FILE)
+    written = head_survey.read(data / "llm" / "tiny" / head_survey.FILE)
     assert format_heads(written.ablated[0].heads) == "0:1,2:3"
     assert [a.kind for a in written.ablated] == ["asked"]  # its layers have no two other heads
     assert out.splitlines()[:-1] == written.lines()
-    assert [path.name for path in (data / "llm" / "tiny").iterdir()] == [survey.FILE]
+    assert [path.name for path in (data / "llm" / "tiny").iterdir()] == [head_survey.FILE]
     code, out, err = carry(
         "llm", model_folder, "--prompts", "12", "--out", str(tmp_path / "elsewhere")
     )
     assert code == 0, err
-    kinds = [a.kind for a in survey.read(tmp_path / "elsewhere" / survey.FILE).ablated]
+    kinds = [a.kind for a in head_survey.read(tmp_path / "elsewhere" / head_survey.FILE).ablated]
     assert kinds == ["frequent"] * 3 + ["random"] * 3
 
 
@@ -233,13 +235,13 @@ def test_no_model(refused, data, tmp_path):
 
 
 def test_damaged_weights_and_a_survey_that_is_missing_or_damaged(refused, tmp_path):
-    model_folder, path = folder(tmp_path / "tiny"), tmp_path / survey.FILE
+    model_folder, path = folder(tmp_path / "tiny"), tmp_path / head_survey.FILE
     (model_folder / "model.safetensors").write_bytes(b"0" * 100)
     assert f"{model_folder} holds no language model that can be read" in refused(
         "llm", str(model_folder)
     )
     with pytest.raises(BadInput, match="does not exist: run `carry llm` again"):
-        survey.read(path)
+        head_survey.read(path)
     path.write_bytes(b"0" * 50)
     with pytest.raises(BadInput, match="is damaged"):
-        survey.read(path)
+        head_survey.read(path)
