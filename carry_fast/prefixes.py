@@ -153,7 +153,7 @@ class SharedPrefix:
             self.watch = only_seen_by(watch)
             self.interventions.append(INTACT)
             self.changes.append({})
-        self.first, self.blocks, self.unembed = parts_of(model, read)
+        self.first, self.blocks, self.unembed = parts_of(model, self.read)
 
     @torch.inference_mode()
     def __call__(
