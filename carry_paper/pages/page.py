@@ -38,6 +38,8 @@ from carry_paper.plots.sides import Layout, subfigures
 from carry_train import groups
 
 MAX_SEED = 2**63 - 1
+# The environment of a kernel in which a reader may have edited any cell: Jupyter's and Colab's.
+IN_JUPYTER = {"JPY_SESSION_NAME", "COLAB_RELEASE_TAG"}
 FALSE_FACT = "The page's text says what is not so"
 
 
@@ -59,7 +61,8 @@ class PageWithoutRuns:
         source: `ours` or `author`; None if the page is about both.
         group: The group that the page was given; None if it takes none.
         claims: The rows of the ledger in the verdict box.
-        as_in_the_book: True if the page runs with its own parameters, about which its text is.
+        as_in_the_book: True if the page runs with its own parameters, about which its text is, and
+            not in Jupyter, where a reader may have edited them.
 
     Raises:
         BadInput: Papermill was given a parameter that the page does not have.
@@ -75,7 +78,7 @@ class PageWithoutRuns:
     def __post_init__(self) -> None:
         parameters.check_injected()
         changed = parameters.changed()
-        self.as_in_the_book = not changed
+        self.as_in_the_book = not changed and not IN_JUPYTER & os.environ.keys()
         if changed:
             show(Banner(parameters.own(), changed), name=BANNER)
 

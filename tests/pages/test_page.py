@@ -118,6 +118,13 @@ def test_a_page_with_a_reader_s_parameters_opens_with_a_line_and_does_not_stop(
     assert "<strong>The text is about" in banner["text/html"]
 
 
+def test_a_false_fact_stops_nothing_in_jupyter(data, outputs, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "fig99.ipynb")
+    page = PageWithoutRuns("fig99", source="ours")
+    assert not page.as_in_the_book
+    page.facts({"Both models add": False})
+
+
 def test_a_page_that_says_where_its_weights_come_from_is_not_contradicted(page, outputs):
     page.words(provenance="elsewhere")
     assert outputs.glued() == {"provenance": "elsewhere"}
