@@ -164,7 +164,7 @@ rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fi
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
 
 # A page takes seconds for each group, since few sums are enough.
-reruns: $(READY) #: run a page of each kind with each shipped group, check what its sentences say, and list them in _build/reruns: WHAT="tab01 fig04" GROUPS="…" some; half an hour
+reruns: $(READY) #: run a page of each kind with each shipped group, to its end or to one line that refuses it: WHAT="tab01 fig04" GROUPS="…" some; half an hour
 	@$(PY) workflow/reruns.py what="$(WHAT)" groups="$(GROUPS)"
 
 # This comes before the set-up, so that nothing is installed for a cluster that does not exist.
