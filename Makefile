@@ -164,7 +164,7 @@ rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fi
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
 
 # A page takes seconds for each group, since few sums are enough.
-reruns: $(READY) #: run a page of each kind with each shipped group, check what its sentences say, and list them in _build/reruns: WHAT="tab01 fig04" GROUPS="…" some; half an hour
+reruns: $(READY) #: run a page of each kind with each shipped group, to its end or to one line that refuses it: WHAT="tab01 fig04" GROUPS="…" some; half an hour
 	@$(PY) workflow/reruns.py what="$(WHAT)" groups="$(GROUPS)"
 
 # This comes before the set-up, so that nothing is installed for a cluster that does not exist.
@@ -298,11 +298,11 @@ mutants: $(READY) #: see that a test notices each small wrong change of workflow
 	@$(PY) workflow/mutants.py $(MUTANTS)
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
-fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: tests/pages/test_fuzz.py with new examples for MINUTES=10
+fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: test_fuzz.py and test_random.py with new examples for MINUTES=10
 	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  echo "seed $$seed"; \
-	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/pages/test_fuzz.py || exit 1; \
+	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/pages/test_fuzz.py tests/fast/test_random.py || exit 1; \
 	  seed=$$((seed + 1)); \
 	done
 

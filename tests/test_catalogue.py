@@ -18,7 +18,7 @@ from carry_paper.catalogue import load_curves
 from carry_paper.findings import lengths
 from carry_paper.pages.page import Page
 from carry_paper.pages.parameters import check_decoders
-from carry_paper.pages.words import provenance
+from carry_paper.pages.provenance import provenance
 from carry_train import groups
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random

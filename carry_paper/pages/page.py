@@ -5,7 +5,7 @@
 
     maps = ...  # computed from page.runs
     page.figure(draw, page.beside(maps), height=5.8, name="figure", alt="Attention maps of …")
-    page.words(staircase=shows, exact_match=mean)
+    page.words(staircase=shows.index[shows], exact_match=mean, provenance=page.provenance())
 
     page.facts({"Every model answers 352 + 271": answers.all()})
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from matplotlib.figure import SubFigure
-from pandas import DataFrame
+from pandas import DataFrame, Index
 
 from carry_core.errors import BadInput, check_whole
 from carry_core.runs import FIRST, LAST, History, at_path
@@ -29,13 +29,17 @@ from carry_paper import author
 from carry_paper.catalogue import GroupRuns, find, is_path, load, load_curves
 from carry_paper.findings.interchange_maps import MapsOfRuns
 from carry_paper.ledger import ledger
-from carry_paper.pages import author_side, box, parameters, words
+from carry_paper.pages import author_side, box, parameters
 from carry_paper.pages.banner import BANNER, Banner
+from carry_paper.pages.provenance import measured_anew, provenance, tested_epochs
 from carry_paper.pages.show import glue, show
+from carry_paper.pages.values import in_ranges, listed_runs
 from carry_paper.plots.sides import Layout, subfigures
 from carry_train import groups
 
 MAX_SEED = 2**63 - 1
+# The environment of a kernel in which a reader may have edited any cell: Jupyter's and Colab's.
+IN_JUPYTER = {"JPY_SESSION_NAME", "COLAB_RELEASE_TAG"}
 FALSE_FACT = "The page's text says what is not so"
 
 
@@ -57,6 +61,8 @@ class PageWithoutRuns:
         source: `ours` or `author`; None if the page is about both.
         group: The group that the page was given; None if it takes none.
         claims: The rows of the ledger in the verdict box.
+        as_in_the_book: True if the page runs with its own parameters, about which its text is, and
+            not in Jupyter, where a reader may have edited them.
 
     Raises:
         BadInput: Papermill was given a parameter that the page does not have.
@@ -67,17 +73,14 @@ class PageWithoutRuns:
     source: str | None = None
     group: str | None = None
     claims: tuple[str, ...] = field(default=(), init=False)
+    as_in_the_book: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         parameters.check_injected()
         changed = parameters.changed()
+        self.as_in_the_book = not changed and not IN_JUPYTER & os.environ.keys()
         if changed:
             show(Banner(parameters.own(), changed), name=BANNER)
-
-    @property
-    def as_in_the_book(self) -> bool:
-        """True if the page runs with its own parameters, about which its text is."""
-        return not parameters.changed()
 
     @property
     def judged_group(self) -> str | None:
@@ -159,11 +162,12 @@ class PageWithoutRuns:
             raise AssertionError(f"{FALSE_FACT}: {'; '.join(false)}.")
 
     def words(self, **values: Any) -> None:
-        """Store numbers and words for the page's sentences.
+        """Store numbers, and lists of runs, for the page's sentences; each name once.
 
-        Booleans by run become the words for how many runs, whose, and which (`words.in_words`).
+        A list of runs, such as `shows.index[shows]`, becomes `(0, 1 and 3)`.
         """
-        glue({name: words.in_words(value, name, self.source) for name, value in values.items()})
+        are_runs = {name for name, value in values.items() if isinstance(value, list | Index)}
+        glue({name: listed_runs(x) if name in are_runs else x for name, x in values.items()})
 
 
 @dataclass
@@ -221,6 +225,7 @@ class Page(PageWithoutRuns):
             BadInput: There are no such runs, or they are from another source.
         """
         self.path = Path(self.group)
+        self.as_in_the_book = False
         loaded = load(self.path)
         if loaded.source != self.source:
             raise BadInput(
@@ -234,14 +239,9 @@ class Page(PageWithoutRuns):
         """Raise `BadInput` unless the page's run is one of these."""
         if self.run is not None and self.run not in numbers:
             place = self.path or f"{self.group} from {self.source}"
-            listed = ", ".join(words.in_ranges(numbers))
+            listed = ", ".join(in_ranges(numbers))
             expected = f"expected one of {listed}" if listed else "there are no runs of it"
             raise BadInput(f"No run {self.run} of {place}: {expected}.")
-
-    @property
-    def as_in_the_book(self) -> bool:
-        """True if the page runs with its own parameters, about which its text is."""
-        return super().as_in_the_book and self.path is None
 
     @property
     def judged_group(self) -> str:
@@ -350,12 +350,7 @@ class Page(PageWithoutRuns):
             beside: The runs with which it compares its own.
             history: The learning curves that it shows.
         """
-        tested = words.tested_epochs(history) if history is not None else ""
+        tested = tested_epochs(history) if history is not None else ""
         measured = self.maps.measured if self.maps is not None else []
-        anew = words.measured_anew(measured) if measured else ""
-        return words.provenance(self.runs, beside) + tested + anew
-
-    def words(self, **values: Any) -> None:
-        """Store numbers and words for the page's sentences, and the provenance of its weights."""
-        values.setdefault("provenance", self.provenance())
-        super().words(**values)
+        anew = measured_anew(measured) if measured else ""
+        return provenance(self.runs, beside) + tested + anew

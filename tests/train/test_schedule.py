@@ -15,7 +15,7 @@ from carry_paper import catalogue
 from carry_paper.findings import dynamics, lengths
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger.entries import COMBINE
-from carry_paper.pages import playground, words
+from carry_paper.pages import playground, provenance
 from carry_paper.plots import curves as drawn
 from carry_train import curves, groups, loop
 from carry_train.checkpoints import Checkpoints, part
@@ -333,8 +333,8 @@ def test_curves_are_drawn_at_epochs_that_were_tested():
 
 
 def test_pages_say_which_epochs_their_curves_have():
-    assert words.tested_epochs(ramps()) == ""
-    sentence = words.tested_epochs(thin(ramps()))
+    assert provenance.tested_epochs(ramps()) == ""
+    sentence = provenance.tested_epochs(thin(ramps()))
     assert "every epoch up to 50" in sentence
     assert "at most 10 epochs apart" in sentence
     assert "up to 9 epochs earlier" in sentence
