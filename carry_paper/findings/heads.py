@@ -643,11 +643,14 @@ def biases(model: Transformer) -> Fields:
     return {"value": cost, "layers": model.config.layers}
 
 
-def needs_biases_if_one_layer(measured: Fields, *, cost: float = BIAS_COST) -> bool:
-    """Return True if this is a one-layer model that needs its biases, or a deeper that does not."""
-    needs_biases = measured["value"] > cost
-    has_one_layer = measured["layers"] == 1
-    return bool(needs_biases == has_one_layer)
+def needs_biases(measured: Fields, *, cost: float = BIAS_COST) -> bool:
+    """Return True if a model loses more than this without its biases."""
+    return bool(measured["value"] > cost)
+
+
+def spares_biases(measured: Fields, *, cost: float = BIAS_COST) -> bool:
+    """Return True if a model loses no more than this without its biases."""
+    return not needs_biases(measured, cost=cost)
 
 
 # ---- attention (Sec. 4, Fig. 3)

@@ -306,9 +306,9 @@ ROWS: dict[str, Entry] = {
     "finding/kink": finding(MAIN, dynamics.kink, shows=dynamics.starts_at_the_kink),
     # App. A.1
     "finding/biases": finding(
-        elsewhere.HYPERPARAMETERS, heads.biases, shows=heads.needs_biases_if_one_layer
+        [MAIN, S01, W0, DFF512, DFF1024, N3, DIGITS4], heads.biases, shows=heads.spares_biases
     ),
-    "finding/biases_one_layer": finding(N1, heads.biases, shows=heads.needs_biases_if_one_layer),
+    "finding/biases_one_layer": finding(N1, heads.biases, shows=heads.needs_biases),
     # App. B
     "finding/one_layer_no_carry": finding(
         N1, geometry.one_layer_no_carry, shows=geometry.separates_nowhere
@@ -482,6 +482,7 @@ ROWS: dict[str, Entry] = {
     "beyond/elsewhere_mlp": finding(
         elsewhere.HYPERPARAMETERS, elsewhere.final_mlp, shows=heads.cannot_carry
     ),
+    "beyond/biases_decoder": finding(DECODER, heads.biases, shows=heads.needs_biases),
     # The carry line, and who writes it
     "beyond/one_line": swap_by_states("line", corner_table.moves_in_each_state),
     "beyond/line_and_nine": swap_by_states("plane", corner_table.moves_in_each_state),

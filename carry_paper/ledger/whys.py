@@ -4,7 +4,8 @@ A name in braces is one of the row's numbers, or a criterion of its rule:
 
 - `{runs[4]:.2f}`, the value of the fifth run;
 - `{fields[moved][5]:.0%}`, what was measured beside it;
-- `{value}`, `{n_showing}` and `{n}`, the row's value, and how many of its runs show a finding;
+- `{value}` and `{highest}`, the row's value, and the highest of its runs;
+- `{n_showing}` and `{n}`, how many of its runs show a finding;
 - `{quick}`, how many of the runs by the recipe `quick` show it;
 - `{VISIBLE_BOUNCE:.0%}`, a constant of the module that has the row's function.
 """
@@ -60,6 +61,7 @@ class _Numbers(Mapping[str, Any]):
             "runs": row.runs,
             "fields": row.fields,
             "value": row.value,
+            "highest": max((x for x in row.runs if isinstance(x, float)), default=None),
             "n_showing": n_showing,
             "n": n,
         }

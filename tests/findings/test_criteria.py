@@ -90,8 +90,8 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "decoder_algorithm": ({"value": 0.81}, {"value": 0.79}),
-    "biases": ({"value": 0.009, "layers": 2}, {"value": 0.011}, {"layers": 1}),
-    "biases_one_layer": ({"value": 0.011, "layers": 1}, {"value": 0.009}),
+    "biases": ({"value": 0.009}, {"value": 0.011}),
+    "biases_one_layer": ({"value": 0.011}, {"value": 0.009}),
     "three_layers_off_by_one": ({"value": 0.991}, {"value": 0.989}),
     "squashing": (
         {"at_7_8_9": [0.999, 0.999, 0.999]},
@@ -321,9 +321,10 @@ def test_a_bounce_is_near_the_rise_and_can_be_seen():
 
 
 def test_one_layer_needs_its_biases():
-    rule = rules()["biases"]
-    assert rule({"value": 0.011, "layers": 1})
-    assert not rule({"value": 0.009, "layers": 1})
+    for name in ("biases_one_layer", "biases"):
+        needs_them = name == "biases_one_layer"
+        assert rules()[name]({"value": 0.011}) == needs_them
+        assert rules()[name]({"value": 0.009}) != needs_them
 
 
 def test_a_short_training_may_lag_two_epochs():

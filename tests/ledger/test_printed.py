@@ -142,6 +142,7 @@ NOT_FED = {
     "finding/finetune_small_change": "the change of the norm is printed, not the distance moved",
     "finding/llm_heads": "no accuracies without random pairs are printed",
     **{name: BY_INTERCHANGE for name in claims.claims() if name.startswith("beyond/")},
+    "beyond/biases_decoder": NO_NUMBER,
     "beyond/dissection_control": "the paper has no control",
     "beyond/dissection_control_dff512": "the paper has no control",
 }
