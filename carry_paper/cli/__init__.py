@@ -22,7 +22,6 @@ COMMANDS = (
     ledger.results_command,
     ledger.interchange_command,
     ledger.lines_command,
-    ledger.corners_command,
     llm.llm,
     llm.train_llm,
 )
@@ -48,6 +47,11 @@ def main() -> None:
         click.echo(no_arguments.format_message())
     except (click.ClickException, BadInput) as error:
         click.echo(complaint(error), err=True)
+        sys.exit(2)
+    except OSError as error:  # such as a name that the operating system does not take
+        if error.filename is None:
+            raise
+        click.echo(f"{error.filename}: {error.strerror}. Name another.", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
         is_training = "train" in sys.argv[1:2]
