@@ -134,12 +134,12 @@ def methods() -> dict[tuple[type, str], object]:
 
     Somebody may have replaced one, to try another block. `METHODS` has them as they were written.
     """
-    found: dict[tuple[type, str], object] = {}
+    current: dict[tuple[type, str], object] = {}
     for module in (nn.Module, *MODULES):
         for name, value in vars(module).items():
             if callable(value) or isinstance(value, property):
-                found[module, name] = value
-    return found
+                current[module, name] = value
+    return current
 
 
 METHODS = methods()

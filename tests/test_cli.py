@@ -78,7 +78,7 @@ def test_the_installed_command(tmp_path):
         ),
         (("measure", "--source", "ours", "n9"), "Unknown group 'n9'"),
         (("measure", "--source", "ours", "--only", "tab9"), "No id of the ledger starts with"),
-        (("import-author", "x" * 300), "xxx: File name too long. Name another."),
+        (("import-author", "x" * 300), ": File name too long. Name another."),
         (("nonsense",), "No such command 'nonsense'. Try `"),
         (("claims",), "Missing option '--source'. Choose from: ours, author. Try `"),
     ],
@@ -91,16 +91,22 @@ def test_bad_input_is_one_line_and_changes_nothing(
     assert list(data.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", ["--json", "--csv"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("claims", "--source", "ours", "--only", "data/", "--json"),
+        ("compare", "n2_s0.3_w0.2", "--html"),
+    ],
+)
 @pytest.mark.parametrize("name", ["results/lines.csv.gz", "SHA256SUMS", "link.json"])
-def test_a_shipped_file_is_not_written_over(refused, data, option, name):
+def test_a_shipped_file_is_not_written_over(refused, data, command, name):
     (data / "results").mkdir()
     (data / "results" / "lines.csv.gz").write_text("shipped")
     (data / "link.json").symlink_to(data / "results" / "lines.csv.gz")
     write_checksums([data / "results" / "lines.csv.gz"])
     before = (data / "SHA256SUMS").read_text()
     path = str(data / name)
-    message = refused("claims", "--source", "ours", "--only", "data/", option, path)
+    message = refused(*command, path)
     assert f"{path} is shipped with the book, expected another file" in message
     assert (data / "results" / "lines.csv.gz").read_text() == "shipped"
     assert (data / "SHA256SUMS").read_text() == before

@@ -46,6 +46,25 @@ def test_coordinates_of_figures_may_differ_and_nothing_else():
     assert executed.differences(notebook("0.50"), bare)
 
 
+def page_with(picture: str, alt: str) -> nbformat.NotebookNode:
+    """A page of ours with one picture of another page, and an alternative text."""
+    page = nbformat.read(ROOT / "notebooks" / f"{picture}.ipynb", 4)
+    outputs = [output for cell in executed.code_cells(page) for output in cell.outputs]
+    data = next(output.data for output in outputs if "image/png" in output.get("data", {}))
+    shown = {"image/png": data["image/png"], "text/plain": "<a figure>"}
+    output = nbformat.v4.new_output("display_data", shown, metadata={"image/png": {"alt": alt}})
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[output])])
+
+
+def test_another_picture_or_alternative_text_is_found():
+    ours = page_with("fig05_mlp_evolution", "A curve")
+    assert executed.differences(ours, page_with("fig05_mlp_evolution", "A curve")) == []
+    (text,) = executed.differences(ours, page_with("fig05_mlp_evolution", "A map"))
+    assert text.startswith("cell 0, metadata:")
+    (text,) = executed.differences(ours, page_with("fig20_length_generalisation", "A curve"))
+    assert text == "cell 0, image/png: another picture"
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name in ("carry_core/model.py", "data/claims.yml", "data/runs/a/run0.safetensors"):

@@ -248,6 +248,10 @@ def test_combined_interventions_that_share_a_part_are_not_taken_for_one(model, c
     assert not torch.equal(expected[0], expected[1])
 
 
+def test_one_intervention_may_be_combined_without_a_list():
+    assert Combined(Ablation(mlps={1})) == Combined((Ablation(mlps={1}),))
+
+
 def test_a_patch_in_a_combined_one_keeps_its_own_source(model, config):
     tokens, last = tokens_of(config), config.layers - 1
     own, others = Patch(mlps={last}, source=(1, 2)), Patch(heads={(0, 0)})
