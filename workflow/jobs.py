@@ -32,8 +32,8 @@ def trainings(request: Mapping[str, str]) -> list[str]:
 
     Args:
         request: `groups` (names, or nothing for all), `runs` (as `carry train` takes them),
-            `recipe`, `epochs`, `precision`, `init_seed`, `order_seed`, `mask_seed`. Each may be
-            missing or empty.
+            `recipe`, `epochs`, `precision`, and a seed for each of `seeds.NAMES`, such as
+            `init_seed`. Each may be missing or empty.
 
     Raises:
         BadInput: There is no such group, run, recipe, precision, number of epochs or seed, or a run
@@ -45,9 +45,7 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     limit = None if epochs == ALL_EPOCHS else int(epochs)
     precision = requested_precision(request.get("precision") or AUTO)
     requested_seeds = seeds.Seeds(
-        init=parse_seed("init", request.get("init_seed") or ""),
-        order=parse_seed("order", request.get("order_seed") or ""),
-        mask=parse_seed("mask", request.get("mask_seed") or ""),
+        **{name: parse_seed(name, request.get(f"{name}_seed") or "") for name in seeds.NAMES}
     )
 
     stamps = []
@@ -74,7 +72,7 @@ def requested_precision(text: str) -> Request:
 
 
 def parse_seed(name: str, text: str) -> int | None:
-    """Read `INIT_SEED`, `ORDER_SEED` or `MASK_SEED`; return None for an empty text.
+    """Read a seed such as `INIT_SEED`; return None for an empty text.
 
     Raises:
         BadInput: The text is no seed.

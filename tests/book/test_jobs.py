@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_train import groups, loop
+from carry_train import groups, loop, seeds
 from carry_train.checkpoints import Checkpoints
 
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
@@ -119,7 +119,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     printed = " ".join((done.stdout + done.stderr).split())
     assert "--precision auto --init-seed 0 --mask-seed 12 >" in printed
     make = (ROOT / "Makefile").read_text()
-    assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
+    assert all(f"{name}_seed={name.upper()}_SEED" in make for name in seeds.NAMES)
 
 
 @pytest.mark.machine
