@@ -78,13 +78,13 @@ def test_a_run_that_was_begun_otherwise_is_refused(cell):
 
 
 def test_a_schedule_of_another_length_is_another_cell(cell):
-    longer = cells.find_cell("small", "quick", steps=12)
-    assert longer.key != cell.key
+    long_schedule = cells.find_cell("small", "quick", steps=12)
+    assert long_schedule.key != cell.key
     stopped = cells.find_cell("small", "quick", steps=12, epochs=1)
-    assert stopped.key != longer.key
-    assert longer.folder(3) != stopped.folder(3)
+    assert stopped.key != long_schedule.key
+    assert long_schedule.folder(3) != stopped.folder(3)
     cells.make_run(stopped, 3, REQUEST)
-    assert cells.missing(longer, [3], REQUEST) == [3]
+    assert cells.missing(long_schedule, [3], REQUEST) == [3]
     assert cells.missing(stopped, [3], REQUEST) == []
 
 
@@ -92,7 +92,10 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
     ("arguments", "message"),
     [
         (["pad6_finetuned500_n2_s0.3_w0.2"], "goes on from runs of pad6_n2_s0.3_w0.2, and a cell"),
-        ([MAIN, "--steps", "150"], "150 steps by minute are no whole number of segments: expected"),
+        (
+            [MAIN, "--steps", "151"],
+            "151 steps by minute are no whole number of segments: expected 152",
+        ),
         ([MAIN, "--epochs", "101"], "101 epochs: n2_s0.3_w0.2 has 100 by minute in this cell"),
         ([MAIN, "--runs", "7-3"], "--runs 7-3: expected run numbers"),
         ([f"{MAIN}_dff100", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),

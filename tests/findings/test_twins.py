@@ -39,11 +39,11 @@ def compared_late(seed, effect):
 
 def test_a_planted_factor_is_seen_and_the_floor_against_itself_is_not(monkeypatch):
     monkeypatch.setattr(twins, "PERMUTATIONS", 9_999)
-    there = compared_late(0, effect=0.05)
-    assert there.adjusted < twins.ALPHA
-    assert there.low < 0.05 < there.high
-    assert there.mean - there.floor == pytest.approx(0.05, abs=0.02)
-    assert there.pairs == N
+    effect = compared_late(0, effect=0.05)
+    assert effect.adjusted < twins.ALPHA
+    assert effect.low < 0.05 < effect.high
+    assert effect.mean - effect.floor == pytest.approx(0.05, abs=0.02)
+    assert effect.pairs == N
     absent = compared_late(0, effect=0.0)
     assert absent.adjusted > 0.5
     assert absent.low < 0 < absent.high
