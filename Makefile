@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines corners measurements measured-again causes serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -126,11 +126,8 @@ author-check: $(READY) #: compare data/results/author/ with what the pages compu
 maps: $(READY) #: recompute data/results/interchange/ from all weights, ours and the author's imported ones: most of an hour
 	@for source in author ours; do .venv/bin/carry interchange --source $$source --save || exit 1; done
 
-lines: $(READY) #: recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: half an hour
+lines: $(READY) #: recompute data/results/lines.csv.gz likewise, from all weights of two layers or more: the carry and the nine, an hour
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry lines --source $$of --save || exit 1; done
-
-corners: $(READY) #: recompute data/results/corners.csv.gz likewise: the carry and the nine, by states of the next column
-	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63"; do .venv/bin/carry corners --source $$of --save || exit 1; done
 
 measurements: $(READY) #: measure what data/measurements lacks likewise, or has of other weights; nothing that is there is measured again
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63 --sums 20000"; do .venv/bin/carry measure --source $$of || exit 1; done

@@ -1,7 +1,7 @@
-// Sliders that hold a carry at a coordinate of its line, and the digits that the model then answers.
+// Sliders that hold the coordinates of a carry and of a nine, and the digits that the model then answers.
 const CarryCoordinate = (() => {
   const { make, PLACES, SYMBOLS } = CarryViews;
-  const { coordinate, digitAt, lineOf, stretches } = CarryModel;
+  const { coordinate, digitAt, linesOf, stretches } = CarryModel;
   const { low, high } = CarryState.RANGE;
   const NARROW = 0.06; // of the range: a shorter stretch has no room for its digit
 
@@ -19,18 +19,25 @@ const CarryCoordinate = (() => {
     return ends.length ? `${ends.join(", ")}, then ${last}` : `${last} at every coordinate`;
   }
 
+  /** @type {(line: Line, place: string) => string[]} the label of a line's slider, and its ends */
+  const words = ({ id }, place) =>
+    id.endsWith("-nine")
+      ? [`A nine to the right of the ${place}`, "0, less than nine", "1, nine"]
+      : [`Carry into the ${place}`, "0, no carry", "1, carry"];
+
   /** @summary The slider of a line. @param {FittedLine} line @param {(held: number) => void} hold */
   function slider(line, hold) {
     const place = PLACES[line.column];
-    const id = `pg-line-${place}`;
+    const [name, zero, one] = words(line, place);
+    const id = `pg-line-${line.id}`;
     const range = { type: "range", min: low, max: high, step: 0.01, id, "aria-describedby": `${id}-said` };
     const input = make("input", { ...range, oninput: () => hold(Number(input.value)) });
     const value = make("output", { for: id });
     const said = make("p", { class: "pg-hint", id: `${id}-said` });
     const strip = make("div", { class: "pg-strip", "aria-hidden": "true" });
-    const ends = [mark("pg-tick", 0, "0, no carry"), mark("pg-tick", 1, "1, carry")];
+    const ends = [mark("pg-tick", 0, zero), mark("pg-tick", 1, one)];
     const scale = make("div", { class: "pg-scale", "aria-hidden": "true" }, ...ends);
-    const label = make("label", { for: id }, `Carry into the ${place}`);
+    const label = make("label", { for: id }, name);
     const head = make("p", { class: "pg-row" }, label, value);
     const element = make("div", { class: "pg-coordinate" }, head, input, strip, scale, said);
 
@@ -54,33 +61,35 @@ const CarryCoordinate = (() => {
     return { element, line, draw };
   }
 
-  /** @type {(run: Run, hold: (column: number, value: number) => void) => any} a run's sliders, or why there is none */
+  /** @type {(run: Run, hold: (id: string, value: number) => void) => any} a run's sliders, or why there is none */
   function sliders(run, hold) {
     if (!run.lines.length) {
       const why = "This model has one layer: no earlier layer can hand a carry to its attention, so it has no line.";
       return { elements: [make("p", {}, why)], draw() {} };
     }
-    const all = run.lines.map(({ column }) => {
-      return slider(/** @type {FittedLine} */ (lineOf(run, column)), (value) => hold(column, value));
-    });
-    const swapped = run.lines.map(({ column, up, down }) => {
-      return `the ${PLACES[column]} in ${rounded(up)} of pairs of sums, and takes it away in ${rounded(down)}`;
-    });
+    const all = linesOf(run).map((line) => slider(line, (value) => hold(line.id, value)));
+    const share = (/** @type {string} */ id) => rounded(/** @type {Line} */ (run.lines.find((x) => x.id === id)).share);
+    const columns = new Set(run.lines.map(({ column }) => PLACES[column]));
+    const swapped = [...columns].map((place) => `${share(place)} in the ${place}, and both in ${share(`${place}-nine`)}`);
     const intro = `After the last attention, one coordinate of the stream holds a carry: 0 is the mean of sums without it, 1 of
-      sums with it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
+      sums with it. A second one says if the next column adds up to exactly nine, which carries only if something is
+      carried into it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
       every part in place.`;
-    const text = `In this run, swapping the coordinate alone adds the carry into ${swapped.join("; into ")}. → `;
+    const text = `Swapped between two sums, in the states where that works least, the carry's coordinate alone makes the
+      other digit in ${swapped.join("; alone in ")}. → `;
     const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line, and the nine");
     const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
-    let known = { key: "", found: /** @type {Stretch[][]} */ ([]) };
+    const known = all.map(() => ({ key: "", found: /** @type {Stretch[]} */ ([]) }));
 
     function draw(/** @type {Pass} */ pass, /** @type {State} */ state) {
-      const key = JSON.stringify([state.run, state.sum, state.do]);
-      if (key !== known.key) {
-        const digits = all.map(({ line }) => digitAt(run, line.column, pass.unheld, pass.hook));
-        known = { key, found: digits.map((digit) => stretches(digit, low, high)) };
-      }
-      all.forEach((one, i) => one.draw(pass, state.line[one.line.column], known.found[i]));
+      all.forEach(({ line, draw }, i) => {
+        const { [line.id]: held, ...others } = state.line;
+        const key = JSON.stringify([state.run, state.sum, state.do, others]);
+        if (key !== known[i].key) {
+          known[i] = { key, found: stretches(digitAt(run, line, pass, others), low, high) };
+        }
+        draw(pass, held, known[i].found);
+      });
     }
     return { elements: [texts[0], ...all.map(({ element }) => element), texts[1]], draw };
   }

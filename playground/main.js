@@ -188,8 +188,8 @@ const CarryRuns = (() => {
     });
   }
 
-  /** @summary Hold a column's carry at a coordinate. @param {number} column @param {number} value */
-  const hold = (column, value) => change({ line: { ...state.line, [column]: value } });
+  /** @summary Hold a column's carry at a coordinate. @param {string} id @param {number} value */
+  const hold = (id, value) => change({ line: { ...state.line, [id]: value } });
 
   /** @type {(svg: SVGElement, layer: number, head: number, event: PointerEvent) => void} */
   function hover(svg, layer, head, event) {
@@ -254,7 +254,7 @@ const CarryRuns = (() => {
 
   /** What the answers are given under, as Python writes it. */
   function under() {
-    const held = Object.entries(state.line).map(([column, value]) => `${CarryState.PLACES[Number(column)]} ${value}`);
+    const held = Object.entries(state.line).map(([id, value]) => `${id.replace("-", " ")} ${value}`);
     const parts = state.do.length || !held.length ? [state.do.length ? CarryState.call(state.do) : "intact"] : [];
     return [...parts, ...(held.length ? [`carry held: ${held.join(", ")}`] : [])].join("; ");
   }

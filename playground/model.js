@@ -116,44 +116,40 @@ const CarryModel = (() => {
     return cache;
   }
 
-  /** @summary The line of a column, if the run has one. @param {Run} run @param {number} column */
-  function lineOf({ lines, weights }, column) {
-    const i = lines.findIndex((line) => line.column === column);
-    return i < 0 ? null : { ...lines[i], direction: weights[`line.${i}.direction`].data };
-  }
+  /** @summary A run's lines with their directions. @param {Run} run @returns {FittedLine[]} */
+  const linesOf = ({ lines, weights }) =>
+    lines.map((line, i) => ({ ...line, direction: weights[`line.${i}.direction`].data }));
 
   /** @type {(line: FittedLine, stream: Float32Array) => number} 0 is the mean without a carry, 1 with one */
-  const coordinate = ({ direction, no_carry, carry }, stream) =>
-    (dot(direction, stream) - no_carry) / (carry - no_carry);
+  const coordinate = ({ direction, zero, one }, stream) => (dot(direction, stream) - zero) / (one - zero);
 
   /** @type {(line: FittedLine, stream: Float32Array, value: number) => Float32Array} moved along the line */
   function movedTo(line, stream, value) {
-    const { direction, no_carry, carry } = line;
-    const step = ((value - coordinate(line, stream)) * (carry - no_carry)) / dot(direction, direction);
+    const { direction, zero, one } = line;
+    const step = ((value - coordinate(line, stream)) * (one - zero)) / dot(direction, direction);
     return stream.map((x, i) => x + step * direction[i]);
   }
 
-  /** @type {(run: Run, held: Coordinates) => Hook} holds each column's carry at a coordinate */
+  /** @type {(run: Run, held: Coordinates) => Hook} holds each of these coordinates */
   function holdCoordinates(run, held) {
-    const fitted = Object.entries(held).map(([column, value]) => {
-      return { line: /** @type {FittedLine} */ (lineOf(run, Number(column))), value };
-    });
+    const lines = linesOf(run).filter(({ id }) => id in held);
     return (name, x) => {
-      const here = fitted.filter(({ line }) => line.name === name);
+      const here = lines.filter((line) => line.name === name);
       if (!here.length) return x;
       const data = x.data.slice();
-      for (const { line, value } of here) {
-        data.set(movedTo(line, row(x, line.position), value), line.position * x.shape[1]);
+      const moved = { data, shape: x.shape };
+      for (const line of here) {
+        data.set(movedTo(line, row(moved, line.position), held[line.id]), line.position * x.shape[1]);
       }
-      return { data, shape: x.shape };
+      return moved;
     };
   }
 
-  /** @type {DigitAt} of a pass: what the model answers in a column if its carry's coordinate has a value */
-  function digitAt(run, column, cache, hook) {
-    const line = /** @type {FittedLine} */ (lineOf(run, column));
+  /** @type {DigitAt} of a pass: what the model answers in the line's column if its coordinate has a value */
+  function digitAt(run, line, { unheld, hook }, held) {
     const { position } = line;
-    const mid = row(cache[line.name], position);
+    const others = linesOf(run).filter((x) => x.id in held && x.id !== line.id && x.position === position);
+    const mid = others.reduce((x, other) => movedTo(other, x, held[other.id]), row(unheld[line.name], position));
     const atPosition = /** @type {Hook} */ ((name, x) => {
       const all = zeros(3 * run.config.width + 1, x.data.length); // a hook expects all positions
       all.data.set(x.data, position * x.data.length);
@@ -204,6 +200,6 @@ const CarryModel = (() => {
     const read = bias.map((value, j) => value + dot(row(weight, j), stream));
     return read.length > 1 ? argmax(read) : Number(read[0] > 0);
   }
-  const line = { lineOf, coordinate, holdCoordinates, digitAt, stretches };
+  const line = { linesOf, coordinate, holdCoordinates, digitAt, stretches };
   return { digits, encode, forward, unembed, targets, intervene, means, answer, readProbe, ...line };
 })();

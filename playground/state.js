@@ -33,25 +33,25 @@ const CarryState = (() => {
     throw new Unclear(`${quote(text)} is not a run of this page: expected one such as ${runs[0]}.`);
   }
 
-  /** @type {(text: string, lines: Line[]) => Coordinates} such as hundreds:0.2,tens:1 */
+  /** @type {(text: string, lines: Line[]) => Coordinates} such as hundreds:0.2,tens-nine:1 */
   function parseCoordinates(text, lines) {
     const { low, high } = RANGE;
     const example = `expected one such as hundreds:0.2, from ${low} to ${high}`;
     if (!lines.length) throw new Unclear("A model of one layer has no line on which a carry can be held.");
     const held = text.split(",").map((part) => {
-      const match = /^([a-z]+):(-?\d(?:\.\d{1,3})?)$/.exec(part);
-      const [column, value] = match ? [PLACES.indexOf(match[1]), Number(match[2])] : [-1, NaN];
-      if (!lines.some((line) => line.column === column) || !(value >= low && value <= high)) {
+      const match = /^([a-z-]+):(-?\d(?:\.\d{1,3})?)$/.exec(part);
+      const [name, value] = match ? [match[1], Number(match[2])] : ["", NaN];
+      if (!lines.some(({ id }) => id === name) || !(value >= low && value <= high)) {
         throw new Unclear(`${quote(part)} holds no carry at a coordinate: ${example}.`);
       }
-      return [column, value];
+      return [name, value];
     });
     return Object.fromEntries(held);
   }
 
   /** @summary As in the address. @param {Coordinates} held */
   const writeCoordinates = (held) =>
-    Object.entries(held).map(([column, value]) => `${PLACES[Number(column)]}:${Number(value.toFixed(3))}`).join();
+    Object.entries(held).map(([id, value]) => `${id}:${Number(value.toFixed(3))}`).join();
 
   /** @type {(config: Config) => Map<string, (x: any) => boolean>} whether values fit, in the order of to_json */
   function fields({ layers, heads, d_ff, width }) {
@@ -171,7 +171,7 @@ const CarryState = (() => {
   function python({ run, sum: [a, b], do: parts, line }) {
     const [group, number] = run.split("/");
     const kinds = new Set(parts.length ? parts.map(({ kind }) => kind) : ["Ablation"]);
-    const held = Object.entries(line).map(([column, value]) => `${column}: ${value}`);
+    const held = Object.entries(line).map(([id, value]) => `"${id}": ${value}`);
     const imported = held.length ? "from carry_paper.pages.playground import coordinate_hook\n" : "";
     const hold = `hold = coordinate_hook(model, {${held.join(", ")}})\n`;
     const both = `${hold}logits = model(tokens, lambda name, x: hold(name, hook(name, x)))`;

@@ -35,23 +35,25 @@ interface Plane {
   sums: Sum[] | null;
 }
 
-/** The carry line of a column, and the mean coordinates without a carry and with one. */
+/** A coordinate of the stream: whether a carry comes into a column, or whether its next column is a nine. */
 interface Line {
+  /** Its name in the address: hundreds, or hundreds-nine. */
+  id: string;
   column: number;
   name: string;
   position: number;
-  no_carry: number;
-  carry: number;
-  /** Shares of swaps of the coordinate that add the carry, and that take it away. */
-  up: number;
-  down: number;
+  /** Mean coordinates without a carry and with one; or of a next column less than nine, and of a nine. */
+  zero: number;
+  one: number;
+  /** Of swaps of the carry alone, or of carry and nine: the share that makes the other digit where that is lowest. */
+  share: number;
 }
 
 interface FittedLine extends Line {
   direction: Float32Array;
 }
 
-/** Coordinates by column at which carries are held. */
+/** Coordinates that are held, by the id of their line. */
 type Coordinates = Record<string, number>;
 
 /** Coordinates from one on, in which the model answers the same digit. */
@@ -83,7 +85,7 @@ interface Run {
 type Sum = [number, number];
 type Activations = Record<string, Tensor>;
 type Hook = (name: string, x: Tensor) => Tensor;
-type DigitAt = (run: Run, column: number, cache: Activations, hook: Hook) => (value: number) => number;
+type DigitAt = (run: Run, line: FittedLine, pass: Pass, held: Coordinates) => (value: number) => number;
 
 type Affine = (x: Tensor, weight: Tensor, bias: Tensor) => Tensor;
 type Layer = (weights: Weights, name: string, x: Tensor) => Tensor;

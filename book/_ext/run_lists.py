@@ -1,4 +1,4 @@
-"""Lists of runs on hover: `4 of 6 runs (0, 1, 3 and 4)` becomes `4 of 6 runs` with a title.
+"""Lists of runs on hover: `(0, 1, 3 and 4)` becomes a title of *four of our six* before it.
 
 Stylesheets bring the list back on paper and where nothing can hover.
 """
@@ -12,6 +12,27 @@ from sphinx.application import Sphinx
 RUNS_LISTED = re.compile(
     r"(?P<count>\d+ of (?:our |the author’s )?\d+ runs) \((?P<runs>\d[\d–, and]*)\)"
 )
+
+
+LIST_ALONE = re.compile(r"\((?P<runs>\d[\d–, and]*)\)")
+NUMBER = r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|all|both)\b"
+# The words before a list from its count on: *five of our six*, *all six*, *three runs*.
+COUNT_IN_WORDS = re.compile(
+    rf"(?P<count>{NUMBER}(?: {NUMBER})?(?: of (?:our|his|the author[’']s|the) {NUMBER})?"
+    rf"(?:(?!{NUMBER})[^.;:,()])*) $",
+    re.I,
+)
+
+
+def on_its_count(before: str, listed: str) -> list[nodes.Node] | None:
+    """Return the words before a list of runs as nodes, with the list as a title; None if none."""
+    is_list, count = LIST_ALONE.fullmatch(listed), COUNT_IN_WORDS.search(before)
+    if is_list is None or count is None:
+        return None
+    runs = "run" if is_list["runs"].isdigit() else "runs"
+    title = f"{runs} {is_list['runs']}"
+    abbreviation = nodes.abbreviation("", count["count"], explanation=title, classes=["runs"])
+    return [nodes.Text(before[: count.start()]), abbreviation]
 
 
 def in_parts(text: str) -> list[nodes.Node]:
@@ -32,6 +53,14 @@ def run_lists(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for glued in [
         node for node in doctree.findall(nodes.inline) if "pasted-text" in node["classes"]
     ]:
+        place = glued.parent.index(glued)
+        before = glued.parent[place - 1] if place else None
+        if isinstance(before, nodes.Text):
+            parts = on_its_count(before.astext(), glued.astext())
+            if parts is not None:
+                glued.parent.remove(glued)
+                before.parent.replace(before, parts)
+                continue
         for text in [*glued.findall(nodes.Text)]:
             if RUNS_LISTED.search(text):
                 text.parent.replace(text, in_parts(text))

@@ -23,7 +23,6 @@ COMMANDS = (
     ledger.results_command,
     ledger.interchange_command,
     ledger.lines_command,
-    ledger.corners_command,
     llm.llm,
     llm.train_llm,
 )

@@ -18,7 +18,7 @@ from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
 from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, Whole, check_writable
-from carry_paper.findings import corner_table, interchange_maps, line_table, typology
+from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, compare, export, ledger, moved, registry
 from carry_paper.ledger.compare import ComparedRow
@@ -255,7 +255,7 @@ def lines_command(
     json_file: Path | None,
     save: bool,
 ) -> None:
-    """Fit the line on which each run of each GROUP has its carry, and swap it between two sums.
+    """Swap the carry, and the nine, between sums in each run of each GROUP, and say who wrote it.
 
     Without a GROUP, all groups of two layers or more that have runs are measured. Saved rows of
     other runs stay.
@@ -266,42 +266,13 @@ def lines_command(
     records = []
     for name, selection in selections.items():
         rows = line_table.measure_group(source, name, partial(click.echo, err=True), selection)
-        summary = line_table.by_run(line_table.decided(rows))
+        summary = line_table.by_run(rows)
         click.echo(summary.drop(columns=["source", "group"]).to_string(index=False))
         records += json.loads(rows.to_json(orient="records", double_precision=5))
         if save:
             line_table.save(rows)
     if json_file is not None:
         write_json(json_file, records)
-
-
-@click.command("corners")
-@SOURCE
-@click.argument("names", metavar="[GROUP...]", nargs=-1)
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    help="Recipe of our runs [default: the one that leads].",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
-@SAVE
-def corners_command(
-    source: str, names: tuple[str, ...], recipe: str | None, numbers: str | None, save: bool
-) -> None:
-    """Swap the carry, and the nine, between states of the next column in each run of each GROUP.
-
-    Without a GROUP, all groups of two layers or more that have runs are measured. Saved rows of
-    other runs stay.
-    """
-    selections = lines_by_group(source, names, recipe, numbers)
-    if save and os.path.lexists(corner_table.path_of()):
-        corner_table.saved()  # refuses a damaged table now, and not after half an hour
-    for name, selection in selections.items():
-        rows = corner_table.measure_group(source, name, partial(click.echo, err=True), selection)
-        summary = corner_table.decided(rows).drop(columns=["source", "group"])
-        click.echo(summary.to_string(index=False, float_format="%.3f"))
-        if save:
-            corner_table.save(rows)
 
 
 def lines_by_group(

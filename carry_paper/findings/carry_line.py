@@ -2,8 +2,9 @@
 
 The *line* of an answer column is the difference in means of the last layer's `resid_mid`, at the
 position that answers the column, between sums that differ only in the carry into it. Its
-*coordinate* is the projection onto that unit vector. If the carry is on the line, then swapping
-the coordinate alone between the two sums of a pair moves the carry. This is a distributed
+*coordinate* is the projection onto that unit vector. Where the carry is on the line, swapping the
+coordinate alone between the two sums of a pair moves the carry; in which states of the next column
+it does is asked in `corners`. This is a distributed
 interchange intervention (Geiger et al. 2024, Finding Alignments Between Interpretable Causal
 Variables and Distributed Neural Representations) on a subspace of one dimension. It is not
 searched for, as in their distributed alignment search (DAS), but fitted as a difference in means
@@ -20,35 +21,28 @@ itself, which both the final MLP (through its LayerNorm) and the skip path aroun
 (`carry_paper.findings.line_table`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import scipy
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import carries, sums
+from carry_core import sums
 from carry_core.errors import check_whole
 from carry_core.hooks import Point, TensorHook, no_hook
 from carry_core.measure import correct_pairs
 from carry_core.model import MAX_SIZE, ModelConfig, Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_paper.findings.bars import Bar
-from carry_paper.findings.base import Fields
 
 PAIRS = 4_000  # pairs of a column, half of them to fit the line and half to test it
 PROBE_PAIRS = 250  # pairs on which it is seen first that a run gets enough of them right
 PROFILE_SUMS = 10_000  # random sums in which the coordinate's parts are looked at
-NO_CARRY_SUMS = 2_000  # sums without any carry, on which two runs are aligned
 BATCH = 500  # sums in a forward pass
 TINY = 1e-6  # a shorter vector has no direction but that of rounding
 
-# From this interchange accuracy on, in each direction, the carry is on the line.
-ON_THE_LINE = Bar(0.95, perfect=1)
-# A control that moves more does move the carry.
-CONTROL_MOVES = Bar(0.2, perfect=0)
 # A run that gets fewer of the sampled pairs right has no line.
 FEWEST_RIGHT = 0.5
 # From this late share on, a run's carry is written late; up to its complement, early.
@@ -249,39 +243,6 @@ def digits_of(
     return torch.cat(tokens).view(resid_mid.shape[:-1])
 
 
-def swap_hook(
-    config: ModelConfig,
-    source: Float[Tensor, "sums d_model"],
-    basis: Basis,
-    position: int,
-    *,
-    everything_but: bool = False,
-) -> TensorHook:
-    """Return a hook that swaps a subspace of the last layer's `resid_mid` at a position.
-
-    It does in a whole pass of the model what `interchange_accuracy` does faster.
-
-    Args:
-        config: The model's shape.
-        source: The stream from which the coordinates are taken, for each sum of the batch.
-        basis: The subspace; `line[None]` for a line.
-        position: The token position.
-        everything_but: True to keep these coordinates and to swap all others.
-    """
-
-    def swap(point: str, x: Tensor) -> Tensor:
-        if point != f"blocks.{config.layers - 1}.resid_mid":
-            return x
-        assert isinstance(point, Point)
-        row = point.positions.index(position)
-        x = x.clone()
-        base = x[:, row]
-        x[:, row] = swapped(source, base, basis) if everything_but else swapped(base, source, basis)
-        return x
-
-    return swap
-
-
 def interchange_accuracy(
     model: Transformer, resid_mid: PairStreams, answers: PairDigits, basis: Basis
 ) -> Accuracy:
@@ -294,34 +255,6 @@ def interchange_accuracy(
         patched = swapped(resid_mid[base], resid_mid[1 - base], basis)
         shares.append(_share(model, patched, answers[1 - base]))
     return Accuracy(*shares)
-
-
-def accuracy_of_the_rest(
-    model: Transformer, resid_mid: PairStreams, answers: PairDigits, basis: Basis
-) -> Accuracy:
-    """Return the accuracies of swapping everything but a subspace.
-
-    A swap of everything else makes the same stream as a swap of the subspace with base and source
-    exchanged, and succeeds where the latter leaves the digit. So this is no second measurement:
-    it says only that a swap of the subspace which fails leaves the digit or makes a third one.
-    """
-    shares = []
-    for base in (0, 1):
-        patched = swapped(resid_mid[1 - base], resid_mid[base], basis)
-        shares.append(_share(model, patched, answers[1 - base]))
-    return Accuracy(*shares)
-
-
-def accuracy_of_attention(
-    model: Transformer, pairs: Stream, answers: PairDigits
-) -> tuple[Bool[Tensor, " pair"], Bool[Tensor, " pair"]]:
-    """Return, up and down, the pairs in which swapping the whole last attention moves the carry."""
-    late = pairs.late(model.config)
-    moved = []
-    for base in (0, 1):
-        patched = pairs.resid_mid[base] + late[1 - base] - late[base]
-        moved.append(digits_of(model, patched) == answers[1 - base])
-    return moved[0], moved[1]
 
 
 def _share(model: Transformer, resid_mid: Tensor, expected: Int[Tensor, " pair"]) -> float:
@@ -353,30 +286,12 @@ def axes_after(line: Line, resid_mid: PairStreams) -> Basis:
     return torch.cat([direction[None], others]).to(line)
 
 
-def n_dimensions(
-    model: Transformer,
-    axes: Basis,
-    resid_mid: PairStreams,
-    answers: PairDigits,
-    bar: float = ON_THE_LINE,
-) -> int | None:
-    """Return how many leading axes have to be swapped for `bar` in both directions.
-
-    It is None if not even all of them are enough.
-    """
-    for count in range(1, len(axes) + 1):
-        if interchange_accuracy(model, resid_mid, answers, axes[:count]).lower >= bar:
-            return count
-    return None
-
-
 class FittedColumn(NamedTuple):
     """A column of a run with its line, and what the line is tested on.
 
     Attributes:
         column: The column.
         line: The line, fitted on one half of the pairs.
-        fit: The streams of that half.
         pairs: The other half's sums.
         test: The streams of the other half.
         answers: The digits that the intact model answers in the other half.
@@ -385,7 +300,6 @@ class FittedColumn(NamedTuple):
 
     column: Column
     line: Line
-    fit: PairStreams
     pairs: Pairs
     test: Stream
     answers: PairDigits
@@ -423,11 +337,9 @@ def fit_column(
     test_indices = n_fit + is_new.nonzero().flatten()
     test_pairs = pairs[..., test_indices]
 
-    fit = streams.resid_mid[:, :n_fit]
     return FittedColumn(
         column=column,
-        line=difference_in_means(fit),
-        fit=fit,
+        line=difference_in_means(streams.resid_mid[:, :n_fit]),
         pairs=test_pairs,
         test=streams.some(test_indices),
         answers=column.digits(test_pairs.sum(1)),
@@ -445,13 +357,6 @@ def shares(line: Line, pairs: Stream) -> dict[str, float]:
         changes[name] = _change(line, x).mean().item()
     whole = _change(line, pairs.resid_mid).mean().item()
     return {name: change / whole for name, change in changes.items()}
-
-
-def variance_along(line: Line, resid_mid: PairStreams) -> float:
-    """Return the share of the paired differences' squared length that lies along the line."""
-    step = (resid_mid[1] - resid_mid[0]).double()
-    along = step @ line.double()
-    return (along.square().sum() / step.square().sum()).item()
 
 
 def late_share(part_shares: Mapping[str, float], config: ModelConfig) -> float:
@@ -532,174 +437,13 @@ def profile(
     return rows
 
 
-# ---- controls
-
-N_DIRECTIONS = 20  # directions of each random kind
-STEPS = {False: "step without a carry", True: "step with a carry"}
-
-
-class Control(NamedTuple):
-    """A direction that is swapped in place of the line.
-
-    Attributes:
-        kind: `step without a carry` or `step with a carry`, the difference in means of pairs with
-            a step in the next column's digit sum and the same carry-in; `activations`, the
-            difference between two sums' streams; or `random`.
-        cosine: The absolute cosine of the angle with the line.
-        accuracy: The interchange accuracy of the direction, the mean of both ways.
-        without_line: That of the part of the direction that is orthogonal to the line. If the
-            direction moves the carry and this part does not, then its cosine with the line
-            explains what it moves.
-    """
-
-    kind: str
-    cosine: float
-    accuracy: float
-    without_line: float
-
-
-def controls(model: Transformer, fitted: FittedColumn, generator: torch.Generator) -> list[Control]:
-    """Return the outcomes of swapping other directions than the line."""
-    directions = step_directions(model, fitted.column, generator, fitted.fit.shape[1])
-    directions += activation_directions(fitted.fit, generator)
-    directions += random_directions(fitted.line, generator)
-    rows = []
-    for kind, direction in directions:
-        cosine = float(direction @ fitted.line)
-        rest = direction - cosine * fitted.line
-        rows.append(
-            Control(
-                kind=kind,
-                cosine=abs(cosine),
-                accuracy=_accuracy_along(model, fitted, direction),
-                without_line=_accuracy_along(model, fitted, unit(rest)),
-            )
-        )
-    return rows
-
-
-def _accuracy_along(model: Transformer, fitted: FittedColumn, direction: Line) -> float:
-    basis = direction[None]
-    return interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, basis).mean
-
-
-def step_directions(
-    model: Transformer, column: Column, generator: torch.Generator, count: int
-) -> list[tuple[str, Line]]:
-    """Return the directions of a step in the next column's digit sum with the same carry-in.
-
-    The two sums of a pair have the same digits in the column and to the left of it, and the same
-    carry into it, but another digit sum in the next column. The model gets both right.
-
-    Returns:
-        The difference in means of pairs without a carry-in, and of those with one, by `STEPS`.
-    """
-    contrast = Contrast("carry_in", column.index, control=True)
-    pairs = correct_pairs(model, contrast, count, generator, column.n_digits).pairs
-    digit_sum = column.next_digit_sum(pairs[:, 0], pairs[:, 1])  # (side, pair)
-    # The sum with the smaller digit sum becomes side 0.
-    falls = digit_sum[1] < digit_sum[0]
-    pairs = torch.where(falls, pairs.flip(0), pairs)
-    steps = digit_sum[1] != digit_sum[0]
-    has_carry = column.carry_in(pairs[0, 0], pairs[0, 1])
-    directions = []
-    for carry, kind in STEPS.items():
-        chosen = pairs[..., steps & (has_carry == carry)]
-        if not chosen.numel():
-            continue
-        resid_mid = stream(model, chosen[:, 0], chosen[:, 1], column.position).resid_mid
-        directions.append((kind, difference_in_means(resid_mid)))
-    return directions
-
-
-def activation_directions(
-    resid_mid: PairStreams, generator: torch.Generator
-) -> list[tuple[str, Line]]:
-    """Return directions from one sum's stream to another's, both drawn from all sums of pairs."""
-    by_sum = resid_mid.flatten(0, 1)
-    first, second = torch.randperm(len(by_sum), generator=generator)[: 2 * N_DIRECTIONS].view(2, -1)
-    return [("activations", unit(step)) for step in by_sum[second] - by_sum[first]]
-
-
-def random_directions(line: Line, generator: torch.Generator) -> list[tuple[str, Line]]:
-    """Return directions drawn uniformly."""
-    directions = torch.randn(N_DIRECTIONS, len(line), generator=generator).to(line)
-    return [("random", unit(direction)) for direction in directions]
-
-
 def unit(vector: Float[Tensor, " d_model"]) -> Line:
     """Return the unit vector in a direction; of a vector of length 0, itself."""
     direction: Tensor = vector / vector.norm().clamp(min=TINY)
     return direction
 
 
-# ---- transfer
-
-
-class Transfer(NamedTuple):
-    """Another column's or another run's line, in place of the own one.
-
-    Attributes:
-        of: The name of the column's answer digit, such as `pos8`, or the number of the run.
-        cosine: The absolute cosine of the angle with the own line.
-        up: The interchange accuracy from no carry-in to a carry-in.
-        down: That in the other direction.
-    """
-
-    of: str
-    cosine: float
-    up: float
-    down: float
-
-
-def transfer(model: Transformer, fitted: FittedColumn, of: str, line: Line) -> Transfer:
-    """Return the outcome of swapping another line in place of a column's own."""
-    accuracy = interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, line[None])
-    cosine = abs(float(line @ fitted.line))
-    return Transfer(of, cosine, accuracy.up, accuracy.down)
-
-
-def no_carry_streams(
-    model: Transformer, column: Column, count: int = NO_CARRY_SUMS
-) -> Float[Tensor, "sums d_model"]:
-    """Return the streams of sums without any carry, the same sums for all runs."""
-    generator = torch.Generator().manual_seed(0)
-    a, b = carries.sample_class("0" * column.n_digits, count, generator)
-    return stream(model, a, b, column.position).resid_mid
-
-
-def aligned(
-    line: Line, streams: Float[Tensor, "sums d_model"], to: Float[Tensor, "sums d_model"]
-) -> Line:
-    """Return a run's line in another run's coordinates.
-
-    They are aligned by the rotation or reflection that takes one run's streams closest to the
-    other's (orthogonal Procrustes), after their means have been subtracted.
-
-    Args:
-        line: The run's line.
-        streams: The run's streams.
-        to: The other run's streams for the same sums.
-    """
-    own = (streams - streams.mean(0)).double().numpy()
-    other = (to - to.mean(0)).double().numpy()
-    rotation, _ = scipy.linalg.orthogonal_procrustes(own, other)
-    return unit(line.double() @ torch.from_numpy(rotation)).to(to)
-
-
 # ---- a run
-
-
-class ColumnLine(NamedTuple):
-    """One column of a run, as it was measured.
-
-    Attributes:
-        fields: The numbers, by the names of the stored table's columns.
-        fitted: The line and its pairs; None if the run gets too few pairs right.
-    """
-
-    fields: Fields
-    fitted: FittedColumn | None
 
 
 @torch.inference_mode()
@@ -708,14 +452,19 @@ def column_lines(
     n_digits: int | None = None,
     count: int = PAIRS,
     n_profile_sums: int = PROFILE_SUMS,
-) -> list[ColumnLine]:
-    """Return the lines of all columns of a run that have a carry-in, and what they move.
+) -> list[dict[str, Any]]:
+    """Return what the line of each column with a carry-in moves, and who writes its coordinate.
 
     Args:
         model: The run's model, of two layers or more.
         n_digits: The number of digits of the sums; the model's if None.
         count: The number of pairs of each column.
         n_profile_sums: The number of random sums in `profile`.
+
+    Returns:
+        For each column the `digits` of the sums, `reads`, which names the answer's digit, and
+        `line_fields` with `profile`; or `right` and the `reason` if the run gets too few pairs
+        right.
 
     Raises:
         BadInput: The model has one layer only, or a number is out of range.
@@ -726,60 +475,33 @@ def column_lines(
         check_whole("n_digits", n_digits, 2, model.config.width)
     generator = torch.Generator().manual_seed(0)
     names = model.config.layout.position_names
-    results = []
+    rows = []
     for column in carry_columns(model.config, n_digits):
         right = share_right(model, column, generator)
         fields: dict[str, Any] = {"digits": column.n_digits, "reads": names[column.answer]}
         if right < FEWEST_RIGHT:
             reason = f"the run gets {right:.2f} of the pairs right, fewer than {FEWEST_RIGHT}"
-            results.append(ColumnLine({**fields, "reason": reason, "right": right}, None))
+            rows.append({**fields, "reason": reason, "right": right})
             continue
         fitted = fit_column(model, column, generator, count)
-        fields.update(line_fields(model, fitted))
+        fields |= line_fields(model, fitted)
         fields["profile"] = as_dicts(profile(model, fitted, generator, n_profile_sums))
-        fields["controls"] = as_dicts(controls(model, fitted, generator))
-        results.append(ColumnLine(fields, fitted))
-    return with_other_columns(model, results)
+        rows.append(fields)
+    return rows
 
 
 def line_fields(model: Transformer, fitted: FittedColumn) -> dict[str, Any]:
     """Return what the line moves, and who writes its coordinate."""
-    mid, answers = fitted.test.resid_mid, fitted.answers
-    line = interchange_accuracy(model, mid, answers, fitted.basis)
-    rest = accuracy_of_the_rest(model, mid, answers, fitted.basis)
-    attention_up, attention_down = accuracy_of_attention(model, fitted.test, answers)
+    moved = interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, fitted.basis)
     part_shares = shares(fitted.line, fitted.test)
     return {
         "right": fitted.right,
-        "pairs": mid.shape[1],
-        "up": line.up,
-        "down": line.down,
-        "rest_up": rest.up,
-        "rest_down": rest.down,
-        "variance": variance_along(fitted.line, mid),
-        "dimensions": n_dimensions(model, axes_after(fitted.line, fitted.fit), mid, answers),
+        "pairs": fitted.test.resid_mid.shape[1],
+        "up": moved.up,
+        "down": moved.down,
         "late": late_share(part_shares, model.config),
-        "attention_up": attention_up.double().mean().item(),
-        "attention_down": attention_down.double().mean().item(),
         "shares": part_shares,
     }
-
-
-def with_other_columns(model: Transformer, lines: Sequence[ColumnLine]) -> list[ColumnLine]:
-    """Return the columns of a run, each with what the other columns' lines move in it."""
-    results = []
-    for line in lines:
-        if line.fitted is None:
-            results.append(line)
-            continue
-        transfers = []
-        for other in lines:
-            if other is not line and other.fitted is not None:
-                name = str(other.fields["reads"])
-                transfers.append(transfer(model, line.fitted, name, other.fitted.line))
-        fields = {**line.fields, "columns": as_dicts(transfers)}
-        results.append(ColumnLine(fields, line.fitted))
-    return results
 
 
 def as_dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -788,29 +510,6 @@ def as_dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 # ---- the criteria, which `book/protocol.md` dates
-
-
-def on_one_line(
-    fields: Fields, line: float = ON_THE_LINE, control: float = CONTROL_MOVES
-) -> bool | None:
-    """Return True if a column's carry is on one line; None if the run gets too few pairs right.
-
-    The line moves the carry in both directions, and no control counts against it.
-    """
-    if fields.get("reason"):
-        return None
-    moves = min(fields["up"], fields["down"]) >= line
-    return moves and not counting_controls(fields["controls"], control)
-
-
-def counting_controls(
-    rows: Iterable[Mapping[str, Any]], control: float = CONTROL_MOVES
-) -> list[Mapping[str, Any]]:
-    """Return the controls that count against the line.
-
-    These are the ones that move the carry, and do so without their part along the line as well.
-    """
-    return [row for row in rows if min(row["accuracy"], row["without_line"]) > control]
 
 
 def who_writes(late: float, bar: float = WRITTEN_LATE) -> str:

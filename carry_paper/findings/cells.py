@@ -9,7 +9,7 @@ what was measured. The weights do not ship, since `make cell` makes them again. 
 rows of `measurements`: its rows have no seeds, and every run in it counts as one of the book's.
 
 The measures are those of `carry_line` and `corners`, on the same samples: of the leftmost column
-they are what `carry lines` and `carry corners` store.
+they are what `carry lines` stores.
 """
 
 import json

@@ -1,166 +1,36 @@
-"""The carry and the nine in whole groups: measured on all runs, stored, read back.
+"""The carry and the nine in whole groups: what the criteria make of the stored table.
 
-One table has a row for each run and each column of its sums that can receive a carry, with the
-sha256 of the run's weights: what swaps do in each state (`corners`), what comes of the critiques
-(`critiques`), and how much of the loss the algorithm recovers (`scrubbing`). It stores what was
-measured; what the criteria decide is derived whenever it is read.
+`line_table` measures and stores it. `book/protocol.md` dates the criteria.
 """
 
-import json
 import math
-import os
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import scipy
-import torch
-from pydantic import BaseModel, ConfigDict, Field, Json
 
-from carry_core import measure, runs
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
-from carry_core.model import Transformer
-from carry_paper import catalogue
-from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.corners import IN_EACH_STATE
 from carry_paper.findings.evidence import Evidence
-from carry_paper.findings.line_table import KEY, Selection
-from carry_paper.schemas import one_of, read_table
+from carry_paper.findings.line_table import KEY
 from carry_train import groups
-from carry_train.groups import Group
 
-TUPLES_OF_PADDED = 1_000  # tuples of a column in padded groups, which have more columns
-DECIMALS = 4  # places of a stored number
-REMEDY = "restore it with `git checkout`, or delete it and run `make corners`"
-MEASURED = ["states", "line_critiques", "plane_critiques", "losses"]
-
-
-class StoredCorners(BaseModel):
-    """The columns of the stored table; those of `MEASURED` hold what the functions return."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    source: list[Annotated[str, one_of(runs.SOURCES)]]
-    group: list[str]
-    recipe: list[Annotated[str, one_of(groups.RECIPES)]]
-    run: list[Annotated[int, Field(ge=0)]]
-    sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
-    digits: list[Annotated[int, Field(ge=2)]]
-    reads: list[Annotated[str, Field(pattern="^pos[0-9]+$")]]
-    states: list[Json[dict[str, Any]]]
-    line_critiques: list[Json[dict[str, Any]] | None]
-    plane_critiques: list[Json[dict[str, Any]] | None]
-    losses: list[Json[dict[str, Any]]]
-
-
-# ---- measuring
-
-
-def measured_columns(
-    model: Transformer, n_digits: int, count: int, n_sums: int = scrubbing.SUMS
-) -> list[dict[str, Any]]:
-    """Return a row for each column of a run, with `digits`, `reads` and what `MEASURED` names."""
-    generator = torch.Generator().manual_seed(0)
-    head = measure.decision_head(model)
-    names = model.config.layout.position_names
-    rows = []
-    for column in carry_line.carry_columns(model.config, n_digits):
-        of = corners.corners_of(model, column, generator, count)
-        states = corners.fields_of(model, of, generator)
-        row: dict[str, Any] = {"digits": n_digits, "reads": names[column.answer], "states": states}
-        if states["reason"] is None:
-            line, plane = (partial(f, of) for f in (corners.line_basis, corners.plane_basis))
-            row["line_critiques"] = critiques.critiques(model, of, line)
-            row["plane_critiques"] = critiques.critiques(model, of, plane)
-        row["losses"] = scrubbing.column_losses(model, of, head, generator, n_sums)
-        rows.append(row)
-    return rows
-
-
-def measure_group(
-    source: str,
-    name: str,
-    report: Callable[[str], object] = lambda done: None,
-    selection: Selection = Selection(),  # noqa: B008 (it is immutable)
-    count: int | None = None,
-) -> pd.DataFrame:
-    """Return a row for each column of each run of a group, on sums of its own length.
-
-    Args:
-        source: `ours` or `author`.
-        name: The group.
-        report: A function that is called with a line after each run.
-        selection: The runs.
-        count: The number of tuples in each column; the group's default if None.
-
-    Raises:
-        BadInput: As `line_table.check_group`; or there are no such runs.
-    """
-    group = line_table.check_group(groups.find(name))
-    loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
-    recipe = loaded.record["recipe"] if source == "ours" else "paper"
-    rows = []
-    for run, model in loaded.models():
-        key = {"source": source, "group": name, "recipe": recipe, "run": run}
-        key["sha256"] = runs.digest(loaded.weights[run])
-        columns = measured_columns(model, group.n_digits, count or default_tuples(group))
-        rows += [{**key, **row} for row in columns]
-        report(f"{name} run {run}")
-    return pd.DataFrame(rows, columns=list(StoredCorners.model_fields))
-
-
-def default_tuples(group: Group) -> int:
-    """Return the number of tuples of each column in a group."""
-    return TUPLES_OF_PADDED if group.padded else corners.TUPLES
-
-
-# ---- the stored table
-
-
-def path_of(folder: Path | None = None) -> Path:
-    """Return the path of the stored table, in another data folder than ours if one is given."""
-    return (folder or data_dir()) / "results" / "corners.csv.gz"
+# A control that moves more does move the carry.
+CONTROL_MOVES = Bar(0.2, perfect=0)
 
 
 def saved(folder: Path | None = None) -> pd.DataFrame:
-    """Return the stored table; raise `BadInput` if it cannot be read."""
-    table = read_table(path_of(folder), StoredCorners, REMEDY, KEY, "column of a run")
-    for name in MEASURED:
-        table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
-    return table
+    """Return the stored rows of columns that were asked in each state; see `line_table.saved`."""
+    table = line_table.saved(folder)
+    return table[table.states.notna()]
 
 
-def save(rows: pd.DataFrame) -> Path:
-    """Store rows in place of those of the same runs; all others stay.
-
-    Raises:
-        BadInput: The stored table is damaged, or cannot be written.
-    """
-    table = rows[list(StoredCorners.model_fields)]
-    if os.path.lexists(path_of()):
-        table = pd.concat([saved()[table.columns], table])
-    table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
-    for name in MEASURED:
-        table[name] = table[name].map(lambda x: json.dumps(_rounded(x)), na_action="ignore")
-    return save_table(path_of(), table)
-
-
-def _rounded(value: Any) -> Any:
-    """Return nested fields with their numbers rounded."""
-    if isinstance(value, dict):
-        return {name: _rounded(x) for name, x in value.items()}
-    if isinstance(value, list):
-        return [_rounded(x) for x in value]
-    return round(value, DECIMALS) if isinstance(value, float) else value
-
-
-# ---- what the criteria decide, which `book/protocol.md` dates
+# ---- what the criteria decide
 
 
 def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
@@ -318,7 +188,7 @@ def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     if missing:
         raise BadInput(
             f"{group}: no swaps by states of run {', '.join(map(str, missing))} are stored, with "
-            f"the weights that are here: run `carry corners --source {evidence.source} {group} "
+            f"the weights that are here: run `carry lines --source {evidence.source} {group} "
             "--save`."
         )
     by_column = line_table.own_length(decided(rows)).groupby("run")
@@ -424,7 +294,7 @@ def _outcomes(columns: list[dict[str, Any]]) -> dict[str, float]:
             lambda row: not corners.in_each_state(row["means"])
         ),
         "a step of the own digit sum moves the carry": share(
-            lambda row: (row["rival"]["highest"] or 0) > carry_line.CONTROL_MOVES
+            lambda row: (row["rival"]["highest"] or 0) > CONTROL_MOVES
         ),
         "distance to the nearest natural stream, after": median(
             lambda row: row["distance"].get("patched", float("nan"))

@@ -1,46 +1,39 @@
-"""The carry lines of whole groups: measured on all runs, stored with the results, read back.
+"""The carry line and the nine in whole groups: measured on all runs, stored, read back.
 
-One table has a row for each run and each column of its sums that can receive a carry
-(`carry_line.column_lines`), with the sha256 of the run's weights (`runs.digest`). It stores what
-was measured. What the criteria decide is derived whenever the table is read (`decided`).
+One table has a row for each run and each column of its sums that can receive a carry, with the
+sha256 of the run's weights (`runs.digest`): what the line moves and who writes its coordinate
+(`carry_line`); what swaps do in each state of the next column (`corners`), what comes of the
+critiques (`critiques`), and how much of the loss the algorithm recovers (`scrubbing`). It stores
+what was measured. What the criteria decide is derived whenever the table is read (`corner_table`).
 """
 
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 import torch
-from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, Json
-from torch import Tensor
 
-from carry_core import runs
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
 from carry_paper import catalogue
 from carry_paper.checksums import save_table
-from carry_paper.findings import carry_line
+from carry_paper.findings import carry_line, corners, critiques, scrubbing
 from carry_paper.findings.base import MAIN, Fields
-from carry_paper.findings.carry_line import (
-    CONTROL_MOVES,
-    ON_THE_LINE,
-    WRITTEN_LATE,
-    ColumnLine,
-    FittedColumn,
-    Stream,
-    Transfer,
-)
+from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.findings.evidence import Evidence
 from carry_paper.schemas import one_of, read_table
 from carry_train import groups
 
-PAIRS_OF_PADDED = 2_000  # pairs of a column in padded groups, which have more columns
-DONORS = 5  # other runs whose lines are tried in a run
+# Of a column in padded groups, which have more columns: pairs, and sums in each state.
+PAIRS_OF_PADDED, TUPLES_OF_PADDED = 2_000, 1_000
 DECIMALS = 4  # places of a stored number
 REMEDY = "restore it with `git checkout`, or delete it and run `make lines`"
 NO_LINE = "no line"  # what a run is called that has no late share
@@ -48,17 +41,15 @@ WORDS = (*carry_line.WHO_WRITES, NO_LINE)
 
 # The columns that identify a row: `digits` is that of the sums, `reads` names the answer digit.
 KEY = ["source", "group", "recipe", "run", "digits", "reads"]
-# What `carry_line.line_fields` measures, and `reason` if a run gets too few pairs right.
-NUMBERS = [
-    *("right", "pairs", "up", "down", "rest_up", "rest_down"),
-    *("variance", "dimensions", "late", "attention_up", "attention_down"),
-]
-# Columns with a list of rows, or with a number for each part, as JSON.
-LISTS = ["shares", "profile", "controls", "columns", "runs"]
+# Columns of `carry_line.column_lines`: numbers, and lists or numbers by part, as JSON.
+NUMBERS = ["right", "pairs", "up", "down", "late"]
+PARTS = ["shares", "profile"]
+# Columns of `columns_by_state`, as JSON; empty for sums of another length than most of
+# those that a group was trained on.
+BY_STATES = ["states", "line_critiques", "plane_critiques", "losses"]
 
 Share = Annotated[float, Field(ge=0, le=1)] | None
-Whole = Annotated[float, Field(ge=0)] | None
-Rows = Json[list[dict[str, float | str]]] | None
+ByName = Json[dict[str, Any]] | None
 
 
 class StoredLines(BaseModel):
@@ -75,21 +66,16 @@ class StoredLines(BaseModel):
     reads: list[Annotated[str, Field(pattern="^pos[0-9]+$")]]
     reason: list[str | None]
     right: list[Share]
-    pairs: list[Whole]
+    pairs: list[Annotated[float, Field(ge=0)] | None]
     up: list[Share]
     down: list[Share]
-    rest_up: list[Share]
-    rest_down: list[Share]
-    variance: list[Share]
-    dimensions: list[Whole]
     late: list[float | None]
-    attention_up: list[Share]
-    attention_down: list[Share]
     shares: list[Json[dict[str, float]] | None]
-    profile: list[Rows]
-    controls: list[Rows]
-    columns: list[Rows]
-    runs: list[Rows]
+    profile: list[Json[list[dict[str, float]]] | None]
+    states: list[ByName]
+    line_critiques: list[ByName]
+    plane_critiques: list[ByName]
+    losses: list[ByName]
 
 
 # ---- measuring
@@ -127,61 +113,9 @@ def default_pairs(group: groups.Group) -> int:
     return PAIRS_OF_PADDED if group.padded else carry_line.PAIRS
 
 
-class RunLines(NamedTuple):
-    """The lines of a run for sums of one length, and what other runs' lines are tried on.
-
-    Attributes:
-        model: The run's model.
-        columns: The columns.
-        streams: The streams of sums without any carry, of each column that has a line.
-    """
-
-    model: Transformer
-    columns: list[ColumnLine]
-    streams: list[Float[Tensor, "sums d_model"] | None]
-
-
-def run_lines(model: Transformer, n_digits: int, count: int) -> RunLines:
-    """Return the lines of a run, without what takes up much memory."""
-    columns: list[ColumnLine] = []
-    streams: list[Tensor | None] = []
-    for line in carry_line.column_lines(model, n_digits, count):
-        if line.fitted is None:
-            columns.append(line)
-            streams.append(None)
-        else:
-            columns.append(ColumnLine(line.fields, _slim(line.fitted)))
-            streams.append(carry_line.no_carry_streams(model, line.fitted.column))
-    return RunLines(model, columns, streams)
-
-
-def _slim(fitted: FittedColumn) -> FittedColumn:
-    """Return a column's line without the fitting half, and without the parts of the streams."""
-    return fitted._replace(
-        fit=torch.empty(2, 0, len(fitted.line)), test=Stream(fitted.test.resid_mid, {})
-    )
-
-
-@torch.inference_mode()
-def transfers(lines: Mapping[int, RunLines], run: int, index: int) -> list[Transfer]:
-    """Return the outcomes of other runs' lines, aligned to this run, in one of its columns.
-
-    The other runs are the `DONORS` that follow it by number; the first follows the last.
-    """
-    own = lines[run]
-    fitted, streams = own.columns[index].fitted, own.streams[index]
-    if fitted is None or streams is None:
-        return []
-    numbers = sorted(lines)
-    place = numbers.index(run)
-    results = []
-    for donor in (numbers[place + 1 :] + numbers[:place])[:DONORS]:
-        other = lines[donor]
-        other_fitted, other_streams = other.columns[index].fitted, other.streams[index]
-        if other_fitted is not None and other_streams is not None:
-            line = carry_line.aligned(other_fitted.line, other_streams, streams)
-            results.append(carry_line.transfer(own.model, fitted, str(donor), line))
-    return results
+def default_tuples(group: groups.Group) -> int:
+    """Return the number of sums in each state of a column in a group."""
+    return TUPLES_OF_PADDED if group.padded else corners.TUPLES
 
 
 class Selection(NamedTuple):
@@ -191,6 +125,32 @@ class Selection(NamedTuple):
     numbers: Collection[int] | None = None
 
 
+def columns_by_state(
+    model: Transformer, n_digits: int, count: int, n_sums: int = scrubbing.SUMS
+) -> dict[str, dict[str, Any]]:
+    """Return what `BY_STATES` names for each column of a run, by the name of the answer's digit.
+
+    Args:
+        model: The run's model.
+        n_digits: The number of digits of the sums.
+        count: The number of sums in each state of the next column.
+        n_sums: The number of random sums on which losses are measured.
+    """
+    generator = torch.Generator().manual_seed(0)
+    head = measure.decision_head(model)
+    columns: dict[str, dict[str, Any]] = {}
+    for column in carry_line.carry_columns(model.config, n_digits):
+        of = corners.corners_of(model, column, generator, count)
+        fields: dict[str, Any] = {"states": corners.fields_of(model, of, generator)}
+        if fields["states"]["reason"] is None:
+            line, plane = (partial(f, of) for f in (corners.line_basis, corners.plane_basis))
+            fields["line_critiques"] = critiques.critiques(model, of, line)
+            fields["plane_critiques"] = critiques.critiques(model, of, plane)
+        fields["losses"] = scrubbing.column_losses(model, of, head, generator, n_sums)
+        columns[model.config.layout.position_names[column.answer]] = fields
+    return columns
+
+
 def measure_group(
     source: str,
     name: str,
@@ -198,17 +158,15 @@ def measure_group(
     selection: Selection = Selection(),  # noqa: B008 (it is immutable)
     count: int | None = None,
 ) -> pd.DataFrame:
-    """Return the carry lines of all runs of a group.
+    """Return a row for each run of a group, length of sums and column: those of `StoredLines`.
 
     Args:
         source: `ours` or `author`.
         name: The group.
         report: A function that is called with a line after each run.
         selection: The runs.
-        count: The number of pairs in each column; the group's default if None.
-
-    Returns:
-        A row for each run, length of sums and column, with the columns of `StoredLines`.
+        count: The number of pairs, and of sums in each state, of a column; the group's defaults if
+            None.
 
     Raises:
         BadInput: As `check_group`; or there are no such runs.
@@ -216,26 +174,21 @@ def measure_group(
     group = check_group(groups.find(name))
     loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
     recipe = loaded.record["recipe"] if source == "ours" else "paper"
-    count = count or default_pairs(group)
     rows = []
-    for n_digits in lengths(group):
-        lines = {}
-        for run, model in loaded.models():
-            lines[run] = run_lines(model, n_digits, count)
-            report(f"{name} run {run}, {n_digits} digits")
-        for run, own in lines.items():
-            key = {"source": source, "group": name, "recipe": recipe, "run": run}
-            key["sha256"] = runs.digest(loaded.weights[run])
-            for index, column in enumerate(own.columns):
-                row = {**key, **column.fields}
-                if column.fitted is not None:
-                    row["runs"] = carry_line.as_dicts(transfers(lines, run, index))
-                rows.append(row)
-    return pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
+    for run, model in loaded.models():
+        key = {"source": source, "group": name, "recipe": recipe, "run": run}
+        key["sha256"] = runs.digest(loaded.weights[run])
+        states = columns_by_state(model, group.n_digits, count or default_tuples(group))
+        for n_digits in lengths(group):
+            for fields in carry_line.column_lines(model, n_digits, count or default_pairs(group)):
+                of_states = states.get(fields["reads"], {}) if n_digits == group.n_digits else {}
+                rows.append({**key, **fields, **of_states})
+        report(f"{name} run {run}")
+    return _as_table(rows)
 
 
 def lines_of(loaded: runs.Runs, share: float | int = 1) -> pd.DataFrame:
-    """Return a summary of each run, as `by_run` gives it.
+    """Return a summary of each run, as `by_run` gives it, without what swaps do in each state.
 
     Args:
         loaded: Runs of two layers or more.
@@ -247,59 +200,56 @@ def lines_of(loaded: runs.Runs, share: float | int = 1) -> pd.DataFrame:
     rows = []
     for run, model in loaded.models():
         key = {"source": "", "group": group.name, "recipe": "", "run": run}
-        for line in carry_line.column_lines(model, group.n_digits, count, n_sums):
-            rows.append({**key, "reason": None, **line.fields})
-    table = pd.DataFrame(rows, columns=list(StoredLines.model_fields)).astype({"reason": object})
-    return by_run(decided(table)).set_index("run")
+        for fields in carry_line.column_lines(model, group.n_digits, count, n_sums):
+            rows.append({**key, **fields})
+    return by_run(_as_table(rows)).set_index("run")
 
 
-# ---- what the criteria decide
+def _as_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return rows with the columns of `StoredLines`."""
+    table = pd.DataFrame(rows, columns=list(StoredLines.model_fields))
+    return table.astype(dict.fromkeys(["reason", *PARTS, *BY_STATES], object))
 
 
-def decided(
-    table: pd.DataFrame,
-    line: float = ON_THE_LINE,
-    control: float = CONTROL_MOVES,
-) -> pd.DataFrame:
-    """Return rows with `on_line`, which is True, False or None (`carry_line.on_one_line`).
-
-    The bars are those of the criterion, unless others are given to see what hangs on them.
-    """
-    on_line = []
-    for fields in table.to_dict("records"):
-        has_reason = isinstance(fields["reason"], str)
-        reason = fields["reason"] if has_reason else None
-        on_line.append(carry_line.on_one_line({**fields, "reason": reason}, line, control))
-    return table.assign(on_line=pd.Series(on_line, table.index, dtype=object))
+# ---- a run's lines in short
 
 
 def by_run(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a summary by run and length of sums, of rows with `on_line`.
+    """Return a summary of stored rows by run and length of sums.
 
     Returns:
         The number of `columns` that have a line; the `lowest` interchange accuracy of a line in
-        a direction; the most `dimensions` that a column needs; the mean `late` share, and the word
-        for it, `who` (`carry_line.who_writes`); the most `writers` of a column, heads of the last
-        layer that write its coordinate; and `on_line`, which is True if each column's carry is on
-        one line, None if no column has a line.
+        a direction; the mean `late` share, and the word for it, `who` (`carry_line.who_writes`);
+        the most `writers` of a column, heads of the last layer that write its coordinate; and
+        `on_line`, which is True if in each column the carry is on one line, in each state
+        (`corners.in_each_state`), and None if that was not measured in some column.
     """
     rows = []
     for key, columns in table.groupby(KEY[:-1], sort=False):
-        measured = columns[columns.on_line.notna()]
+        measured = columns[columns.late.notna()]
         config = groups.find(columns.group.iloc[0]).config
         writers = [carry_line.n_writers(shares, config) for shares in measured.shares]
         row = {
             **dict(zip(KEY[:-1], key, strict=True)),
             "columns": len(measured),
             "lowest": measured[["up", "down"]].min().min(),
-            "dimensions": measured.dimensions.max(skipna=False),
             "late": measured.late.mean(),
             "writers": max(writers, default=0),
             "who": carry_line.who_writes(measured.late.mean()) if len(measured) else "",
-            "on_line": bool(measured.on_line.all()) if len(measured) else None,
+            "on_line": _on_line(columns.states),
         }
         rows.append(row)
     return pd.DataFrame(rows).astype({"on_line": object})
+
+
+def _on_line(states: Iterable[Any]) -> bool | None:
+    """Return True if the carry is on one line in all columns; None if some could not be asked."""
+    answers = []
+    for fields in states:
+        if not isinstance(fields, Mapping) or fields["reason"] is not None:
+            return None
+        answers.append(corners.in_each_state(fields["line"]))
+    return all(answers)
 
 
 def leading(rows: pd.DataFrame) -> pd.DataFrame:
@@ -324,32 +274,6 @@ def of_weights(table: pd.DataFrame, loaded: runs.Runs) -> pd.DataFrame:
 def own_length(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows on sums as long as most of those that their group was trained on."""
     return rows[rows.digits == rows.group.map(lambda name: groups.find(name).n_digits)]
-
-
-def all_controls(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each control of each column: `carry_line.Control` and the column's key."""
-    return _unfolded(rows, "controls")
-
-
-def all_transfers(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each line that was tried elsewhere: `carry_line.Transfer` and the key.
-
-    `line of` says whether it is that of `another column` of the run, or of `another run`.
-    """
-    parts = []
-    for name, of in (("columns", "another column"), ("runs", "another run")):
-        parts.append(_unfolded(rows, name).assign(**{"line of": of}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _unfolded(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return a row for each entry of a column that holds lists of rows, with the key."""
-    unfolded = []
-    for row in rows.to_dict("records"):
-        key = {column: row[column] for column in KEY}
-        entries = row[name] if isinstance(row[name], list) else []
-        unfolded += [{**key, **entry} for entry in entries]
-    return pd.DataFrame(unfolded)
 
 
 # ---- rows of the ledger
@@ -397,13 +321,13 @@ def path_of(folder: Path | None = None) -> Path:
 
 
 def saved(folder: Path | None = None) -> pd.DataFrame:
-    """Return the stored table with `on_line`; raise `BadInput` if it cannot be read."""
+    """Return the stored table; raise `BadInput` if it cannot be read."""
     path = path_of(folder)
     table = read_table(path, StoredLines, REMEDY, KEY, "column of a run")
     with reading(path, REMEDY):
-        for name in LISTS:
+        for name in (*PARTS, *BY_STATES):
             table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
-        return decided(table)
+        return table
 
 
 def save(rows: pd.DataFrame) -> Path:
@@ -412,19 +336,18 @@ def save(rows: pd.DataFrame) -> Path:
     Raises:
         BadInput: The stored table is damaged, or cannot be written.
     """
-    rows = rows[list(StoredLines.model_fields)]
-    table = rows
+    table = rows[list(StoredLines.model_fields)]
     if os.path.lexists(path_of()):
-        table = pd.concat([saved()[rows.columns], rows])
+        table = pd.concat([saved()[table.columns], table])
     table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
     table = table.round(dict.fromkeys(NUMBERS, DECIMALS))
-    for name in LISTS:
+    for name in (*PARTS, *BY_STATES):
         table[name] = table[name].map(lambda x: json.dumps(_rounded(x)), na_action="ignore")
     return save_table(path_of(), table)
 
 
 def _rounded(value: Any) -> Any:
-    """Return what a column of `LISTS` holds, with its numbers rounded."""
+    """Return nested fields with their numbers rounded."""
     if isinstance(value, dict):
         return {name: _rounded(x) for name, x in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,7 @@
 """What front page and story say of a finding: its verdict, and in how many models it holds.
 
-It is read from the stored results, so that a new verdict changes the sentence.
+It is read from the stored results, so that a new verdict changes the word, and a new count makes a
+fact of these pages false.
 """
 
 from carry_paper.ledger.report import counted
@@ -25,33 +26,22 @@ def lead(entry: JudgedClaim) -> str:
     return words_for_them[-1] if words_for_them else UNJUDGED
 
 
-def models(entry: JudgedClaim) -> str:
-    """Return the models of all sources that show a finding: `all 12 models`, `4 of 12 models`."""
+def count(entry: JudgedClaim) -> tuple[int, int]:
+    """Return the number of models of all sources that show a finding, and of all models."""
     counts = [row.shown for row in entry.rows.values() if row.shown and row.verdict != NOT_RUN]
-    n_showing = sum(n for n, _ in counts)
-    n_models = sum(n for _, n in counts)
-    return of_models(n_showing, n_models)
+    return sum(n for n, _ in counts), sum(n for _, n in counts)
 
 
-def of_models(n_showing: int, n_models: int) -> str:
-    """Return how many of some models show something, such that it fits after *in*."""
-    if n_models == 0:
-        return "no model yet"
-    if n_showing == n_models:
-        return {1: "the only model", 2: "both models"}.get(n_models, f"all {n_models} models")
-    if n_showing == 0:
-        return {1: "no model", 2: "neither model"}.get(n_models, f"none of {n_models} models")
-    return f"{n_showing} of {n_models} models"
-
-
-def words(outcomes: Outcomes, **ids: str) -> dict[str, str]:
-    """Return the words of some findings: `NAME_lead` and `NAME_models` for each `NAME=id`."""
+def counts(outcomes: Outcomes, **ids: str) -> dict[str, tuple[int, int]]:
+    """Return the models that show some findings, and all models: a pair for each `NAME=id`."""
     entries = {entry.claim.id: entry for entry in outcomes.entries}
-    values = {}
-    for name, id_ in ids.items():
-        values[f"{name}_lead"] = lead(entries[id_])
-        values[f"{name}_models"] = models(entries[id_])
-    return values
+    return {name: count(entries[id_]) for name, id_ in ids.items()}
+
+
+def leads(outcomes: Outcomes, **ids: str) -> dict[str, str]:
+    """Return the first words of the sentences on some findings: `NAME_lead` for each `NAME=id`."""
+    entries = {entry.claim.id: entry for entry in outcomes.entries}
+    return {f"{name}_lead": lead(entries[id_]) for name, id_ in ids.items()}
 
 
 def verdicts(outcomes: Outcomes, **ids: str) -> dict[str, str]:

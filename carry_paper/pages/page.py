@@ -7,8 +7,11 @@
     page.figure(draw, page.beside(maps), height=5.8, name="figure", alt="Attention maps of …")
     page.words(staircase=shows, exact_match=mean)
 
-A page's sentences refer to numbers and words by {glue:text}`name`, and to the box and to figures
-with a `name` by {glue:}`name`.
+    page.facts({"Every model answers 352 + 271": answers.all()})
+
+A page's sentences refer to numbers and lists of runs by {glue:text}`name`, and to the box and to
+figures with a `name` by {glue:}`name`. What else they say is typed, and a fact beside it stops the
+build where it is not so.
 """
 
 import os
@@ -27,11 +30,13 @@ from carry_paper.catalogue import GroupRuns, find, is_path, load, load_curves
 from carry_paper.findings.interchange_maps import MapsOfRuns
 from carry_paper.ledger import ledger
 from carry_paper.pages import author_side, box, parameters, words
+from carry_paper.pages.banner import BANNER, Banner
 from carry_paper.pages.show import glue, show
 from carry_paper.plots.sides import Layout, subfigures
 from carry_train import groups
 
 MAX_SEED = 2**63 - 1
+FALSE_FACT = "The page's text says what is not so"
 
 
 def name_of(group: str | os.PathLike[str]) -> str:
@@ -65,6 +70,14 @@ class PageWithoutRuns:
 
     def __post_init__(self) -> None:
         parameters.check_injected()
+        changed = parameters.changed()
+        if changed:
+            show(Banner(parameters.own(), changed), name=BANNER)
+
+    @property
+    def as_in_the_book(self) -> bool:
+        """True if the page runs with its own parameters, about which its text is."""
+        return not parameters.changed()
 
     @property
     def judged_group(self) -> str | None:
@@ -131,6 +144,19 @@ class PageWithoutRuns:
             layout: As in `plots.sides.subfigures`.
         """
         show(subfigures(sides, draw, **layout), name, alt)
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Check what the page's text says, unless the page runs with parameters of a reader's own.
+
+        Args:
+            facts: True for what is so, by the part of the text that says it, word for word.
+
+        Raises:
+            AssertionError: A sentence of the book is false.
+        """
+        false = [f"“{sentence}”" for sentence, holds in facts.items() if not holds]
+        if false and self.as_in_the_book:
+            raise AssertionError(f"{FALSE_FACT}: {'; '.join(false)}.")
 
     def words(self, **values: Any) -> None:
         """Store numbers and words for the page's sentences.
@@ -211,6 +237,11 @@ class Page(PageWithoutRuns):
             listed = ", ".join(words.in_ranges(numbers))
             expected = f"expected one of {listed}" if listed else "there are no runs of it"
             raise BadInput(f"No run {self.run} of {place}: {expected}.")
+
+    @property
+    def as_in_the_book(self) -> bool:
+        """True if the page runs with its own parameters, about which its text is."""
+        return super().as_in_the_book and self.path is None
 
     @property
     def judged_group(self) -> str:

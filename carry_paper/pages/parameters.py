@@ -1,7 +1,7 @@
 """Checks of a notebook's parameters, before anything is computed."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carry_core.carries import paper_name, patterns
@@ -50,6 +50,26 @@ def injected() -> str:
     return ", ".join(ast.unparse(statement) for statement in statements)
 
 
+def changed() -> dict[str, Any]:
+    """Return the parameters for which papermill was given other values than the page's own."""
+    books = own()
+    given = [cell for cell in executed_cells() if cell.startswith(INJECTED)]
+    values = _values(given[0]) if given else {}
+    return {name: value for name, value in values.items() if value != books.get(name)}
+
+
+def own() -> dict[str, Any]:
+    """Return the page's own parameters, which are the book's; empty outside of papermill."""
+    cells = executed_cells()
+    injected_at = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
+    return _values("\n".join(cells[: injected_at[0]])) if injected_at else {}
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Return parameters as a reader would write them, such as `run = 4, seed = 1`."""
+    return ", ".join(f"{name} = {value!r}" for name, value in values.items())
+
+
 def executed_cells() -> Sequence[str]:
     """Return the code of each cell that ran in this kernel; empty outside of a kernel."""
     from IPython import get_ipython
@@ -62,6 +82,13 @@ def _assigned(code: str) -> list[str]:
     """Return the names that code assigns to, in their order."""
     nodes = ast.walk(ast.parse(code))
     return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def _values(code: str) -> dict[str, Any]:
+    """Return the values that code assigns, by name; the code is a cell with parameters."""
+    values: dict[str, Any] = {}
+    exec(code, values)
+    return {name: values[name] for name in _assigned(code)}
 
 
 def check_addends(config: ModelConfig, a: object, b: object) -> None:

@@ -2,8 +2,9 @@
 
 Each `<run>.js` hands the page one object: config, a table of tensors, and their float16 values,
 deflated: the weights, the means of a mean ablation, the planes of Fig. 4 with some sums on them,
-the linear probes of App. I, the carry lines. `runs.js` lists the runs, in the main group with who
-writes the carry. `fig02.js` and `fig05.js` have the histories that these pages slide over.
+the linear probes of App. I, the coordinates of carries and nines. `runs.js` lists the runs, in the
+main group with who writes the carry. `fig02.js` and `fig05.js` have the histories that these pages
+slide over.
 
 The page's address says what it shows, so that a link can open it on anything (`address`):
 
@@ -11,17 +12,17 @@ The page's address says what it shows, so that a link can open it on anything (`
 
 `run` is a group and a run's number, `sum` two numbers of at most three digits, and `do` an
 intervention as its `to_json` writes it, or a list of several; without `do` nothing is switched off.
-`line`, such as `hundreds:0.2,tens:1`, has the coordinates at which carries are held, from 0 (no
-carry) to 1 (carry); all others are as the model computes them. `frame`, from 1 to 7, is the step of
-the sum that the page explains. What is left out is as the page opens. `playground/state.js` reads
-and writes the same on the page.
+`line`, such as `hundreds:0.2,tens-nine:1`, has the coordinates that are held (`Line`): of a carry,
+from 0 (none) to 1, and of a nine likewise; all others are as the model computes them. `frame`, from
+1 to 7, is the step of the sum that the page explains. What is left out is as the page opens.
+`playground/state.js` reads and writes the same on the page.
 """
 
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Interve
 from carry_core.model import Transformer
 from carry_paper import catalogue
 from carry_paper.catalogue import load_curves
-from carry_paper.findings import adder, carry_line, dynamics, geometry, line_table
+from carry_paper.findings import adder, carry_line, corners, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 from carry_train.groups import DIGITS, MAIN, find
@@ -53,7 +54,7 @@ SLIDERS = {"fig02": ("n1_s0.3_w0.2", "pattern", 5), "fig05": (MAIN, "test_ablate
 FIRST_SUM = (352, 271)
 PLACES = ("hundreds", "tens")  # columns with a carry-in
 FITTED = 3_000  # random sums to which probes are fitted, and as many on which they are tested
-LINE_PAIRS = 1_000  # pairs of sums, half of them to fit a line and half to test it
+TUPLES = 500  # sums of each state to which the directions of carry and nine are fitted
 # Who writes the carry, by the words of `carry_line.WHO_WRITES`.
 WRITERS = {
     "late": "the last attention writes the carry",
@@ -76,7 +77,7 @@ def address(
     numbers: tuple[int, int] = FIRST_SUM,
     intervention: Intervention | Combined | None = None,
     *,
-    coordinates: Mapping[int, float] | None = None,
+    coordinates: Mapping[str, float] | None = None,
     page: str = "../book/playground.html",
 ) -> str:
     """Return a link that opens the page on a run's sum, with an intervention if one is given.
@@ -85,7 +86,7 @@ def address(
         run: A group and a run's number, such as `n2_s0.3_w0.2/0`.
         numbers: The two numbers that are added.
         intervention: What is switched off. A patch needs a source in it.
-        coordinates: Where carries are held, from -0.5 to 1.5, by column (`coordinate_hook`).
+        coordinates: Where coordinates are held, from -0.5 to 1.5, by id (`coordinate_hook`).
         page: The page's path from where the link is; by default from a notebook.
 
     Raises:
@@ -107,7 +108,7 @@ def address(
         compact = json.dumps(json.loads(intervention.to_json()), separators=(",", ":"))
         link += f"&do={quote(compact, safe='/:,')}"
     if coordinates:
-        held = (f"{PLACES[column]}:{round(value, 3):g}" for column, value in coordinates.items())
+        held = (f"{name}:{round(value, 3):g}" for name, value in coordinates.items())
         link += f"&line={','.join(held)}"
     return link
 
@@ -174,83 +175,111 @@ def planes(model: Transformer) -> Parts:
 
 
 class Line(NamedTuple):
-    """The carry line of an answer column (`carry_paper.findings.carry_line`), as the page has it.
+    """A coordinate of the stream that says if a carry comes, or if the next column is a nine.
+
+    Both are directions of `findings.corners`, fitted on all digits, at the position that answers
+    the column; the nine's is orthogonal to the carry's.
 
     Attributes:
-        column: The column, 0 for the leftmost.
+        id: Its name in an address, such as `hundreds` for the carry and `hundreds-nine`.
+        column: The answer column, 0 for the leftmost.
         name: The hook point.
         position: The position that answers the column.
-        no_carry: The mean coordinate of sums without a carry into the column.
-        carry: The mean coordinate of those with one.
-        up: The share of swaps of the coordinate alone that add the carry, to two decimals.
-        down: The share of swaps that take it away, likewise.
+        zero: The mean coordinate of sums without a carry; or whose next column is less than nine.
+        one: That of sums with a carry; or whose next column is nine, without a carry into it.
+        share: The share of swaps that make the other digit, in the two states where it is lowest:
+            of the carry alone, or of carry and nine together. To two decimals.
         direction: A vector of about unit length `[d_model]`, rounded to float16.
     """
 
+    id: str
     column: int
     name: str
     position: int
-    no_carry: float
-    carry: float
-    up: float
-    down: float
+    zero: float
+    one: float
+    share: float
     direction: Tensor
 
 
 @lru_cache(1)  # the page and its test use the same lines
 def lines(model: Transformer) -> list[Line]:
-    """Return the lines of a run; a model of one layer has none.
+    """Return a line of the carry and one of the nine for each column; none for one layer.
 
-    A line is missing too if the run gets too few pairs of sums right. All pairs are fixed.
+    A column has none either if the run gets too few of its sums right. All sums are fixed.
     """
-    config = model.config
-    if config.layers == 1:
+    if model.config.layers == 1:
         return []
     fitted_lines = []
-    for column in carry_line.carry_columns(config):
+    for column in carry_line.carry_columns(model.config):
         generator = torch.Generator().manual_seed(0)
-        if carry_line.share_right(model, column, generator) < carry_line.FEWEST_RIGHT:
-            continue
-        fitted = carry_line.fit_column(model, column, generator, LINE_PAIRS)
-        resid_mid = fitted.test.resid_mid
-        moved = carry_line.interchange_accuracy(model, resid_mid, fitted.answers, fitted.basis)
-        direction = fitted.line.half().to(fitted.line)
-        no_carry, carry = (resid_mid.double() @ direction.double()).mean(1).tolist()
-        line = Line(
-            column=column.answer,
-            name=f"blocks.{config.layers - 1}.resid_mid",
-            position=column.position,
-            no_carry=round(no_carry, 6),
-            carry=round(carry, 6),
-            up=round(moved.up, 2),
-            down=round(moved.down, 2),
-            direction=direction,
-        )
-        fitted_lines.append(line)
+        fitted = corners.corners_of(model, column, generator, TUPLES)
+        if corners.can_be_fitted(fitted):
+            fitted_lines += _lines_of(model, fitted)
     return fitted_lines
 
 
-def coordinate_hook(model: Transformer, coordinates: Mapping[int, float]) -> HookAt:
-    """Return a hook that holds carries at coordinates: 0 is the mean without a carry, 1 with one.
+def _lines_of(model: Transformer, fitted: corners.Corners) -> list[Line]:
+    """Return the line of a column's carry, and that of its nine."""
+    everything = torch.ones_like(fitted.own, dtype=torch.bool)
+    place = PLACES[fitted.column.answer]
+    with_carry = [x for x in corners.WITH_CARRY if fitted.has(x)]
+    ends = {
+        place: (corners.WITHOUT_CARRY, with_carry),
+        f"{place}-nine": ((corners.LOW,), (corners.NINE,)),
+    }
+    swapped = (corners.line_basis, corners.plane_basis)
+    directions = corners.plane_basis(fitted, everything)
+    column_lines = []
+    for (name, (without, having)), direction, basis in zip(
+        ends.items(), directions, swapped, strict=True
+    ):
+        direction = direction.half().to(direction)
+        moved = corners.moved_by(model, fitted, partial(basis, fitted), corners.carry_swaps(fitted))
+        shares = [cell.accuracy for cell in corners.cells(fitted, moved)]
+        line = Line(
+            id=name,
+            column=fitted.column.answer,
+            name=f"blocks.{model.config.layers - 1}.resid_mid",
+            position=fitted.column.position,
+            zero=_mean_coordinate(fitted, direction, without),
+            one=_mean_coordinate(fitted, direction, having),
+            share=round(min(share for share in shares if share is not None), 2),
+            direction=direction,
+        )
+        column_lines.append(line)
+    return column_lines
 
-    It moves the stream along the column's line, at the position that answers the column, until the
+
+def _mean_coordinate(fitted: corners.Corners, direction: Tensor, states: Collection[int]) -> float:
+    """Return the mean over states of the mean coordinate of the sums that the model gets right."""
+    means_of_states = []
+    for number in states:
+        place = fitted.place(number)
+        resid_mid = fitted.resid_mid[place, fitted.right[place]].double()
+        means_of_states.append((resid_mid @ direction.double()).mean().item())
+    return round(sum(means_of_states) / len(means_of_states), 6)
+
+
+def coordinate_hook(model: Transformer, coordinates: Mapping[str, float]) -> HookAt:
+    """Return a hook that holds the coordinates of carries and nines.
+
+    0 is the mean without a carry, or of a next column less than nine; 1 is that with a carry, or of
+    a nine. The stream is moved along the line, at the position that answers the column, until the
     coordinate has this value. Everything else in the stream stays.
 
     Args:
         model: A model of two layers or more.
-        coordinates: Each column's coordinate; 0 is the leftmost column.
+        coordinates: Each coordinate by the id of its line, such as `hundreds` or `tens-nine`.
 
     Raises:
-        BadInput: A column has no line.
+        BadInput: There is no such line.
     """
-    by_column = {line.column: line for line in lines(model)}
-    missing = sorted(set(coordinates) - set(by_column))
+    by_id = {line.id: line for line in lines(model)}
+    missing = sorted(set(coordinates) - set(by_id))
     if missing:
-        raise BadInput(
-            f"No carry line in column {missing[0]}: expected columns out of {[*by_column]} "
-            "(0 is the leftmost)."
-        )
-    held = [(by_column[column], value) for column, value in coordinates.items()]
+        raise BadInput(f"This model has no coordinate {missing[0]}: expected one of {[*by_id]}.")
+    held = [(by_id[name], value) for name, value in coordinates.items()]
 
     def hold(point: str, x: Tensor) -> Tensor:
         assert isinstance(point, Point)
@@ -259,7 +288,7 @@ def coordinate_hook(model: Transformer, coordinates: Mapping[int, float]) -> Hoo
             if line.position not in point.positions:
                 continue
             row = point.positions.index(line.position)
-            target = line.no_carry + value * (line.carry - line.no_carry)
+            target = line.zero + value * (line.one - line.zero)
             step = (target - x[:, row] @ line.direction) / line.direction.square().sum()
             x[:, row] += step[:, None] * line.direction
         return x

@@ -19,6 +19,7 @@ from nbformat import NotebookNode
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, read_text, reading, replacing
+from carry_paper.pages.banner import BANNER
 from carry_paper.pages.data_files import write_beside
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.show import GLUED
@@ -122,7 +123,20 @@ def standalone(notebook: NotebookNode, folder: Path) -> NotebookNode:
     for cell in readable.cells:
         if cell.cell_type == "markdown":
             cell.source = plain_markdown(cell.source, value_of)
+    _open_with_the_banner(readable)
     return readable
+
+
+def _open_with_the_banner(readable: NotebookNode) -> None:
+    """Move the line of a page with parameters of a reader's own to its top, below the title."""
+    for cell in readable.cells:
+        for output in cell.get("outputs", []):
+            if output.get("metadata", {}).get("scrapbook", {}).get("name") == BANNER:
+                title, *text = readable.cells[0].source.split("\n", 1)
+                banner = f"> **{output.data['text/plain']}**"
+                readable.cells[0].source = "\n\n".join([title, banner, *text])
+                cell.outputs.remove(output)
+                return
 
 
 def glued(notebook: NotebookNode) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from carry_core import carries, runs
+from carry_core import carries
 from carry_core.sums import Layout
-from carry_paper import catalogue
 from carry_paper.findings import adder, dynamics, lengths, typology
 from carry_paper.findings.geometry import SEPARATING_ACCURACY
 from carry_paper.findings.heads import (
@@ -21,102 +20,28 @@ from carry_paper.findings.heads import (
     PARTNER_ATTENTION,
     share_to_the_right,
 )
-from carry_paper.findings.interchange_maps import PAIRS_OF_OTHERS
 from carry_paper.findings.neurons import CARRY_AXIS_CORRELATION
 from carry_paper.findings.pentagon import VISIBLE_SCORE
 from carry_paper.llm.recordings import MODELS
 from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.provenance import (  # noqa: F401
+    difference_from_main,
+    longer_sums,
+    measured_anew,
+    provenance,
+    tested_epochs,
+)
+from carry_paper.pages.values import in_ranges, listed_runs, spans  # noqa: F401
 from carry_paper.plots.sides import AUTHORS, Arrays
-from carry_train import groups
 
 MISSING = "–"  # stands for a number that a page does not have
 VISIBLE_DROP = 0.1  # of an exact match from its best value, on the page of Figure 8
 ABLE_TO_ADD = 0.5  # exact match at the end from which digits can be in order, on that of Figure 9
-MOST_IN_A_ROW = 6  # numbers of runs in a row that are listed one by one; more become a range
 
 # Of runs; NaN for a run that never got there.
 Epochs: TypeAlias = Sequence[float] | np.ndarray | pd.Series
 
 # ---- weights and learning curves
-
-
-def provenance(loaded: catalogue.GroupRuns, beside: catalogue.GroupRuns | None = None) -> str:
-    """Return sentences on a page's weights, and on those with which it compares them.
-
-    They say how the runs were trained, and whether that stands in for the paper's protocol.
-    """
-    if beside is not None:
-        note = ""
-        if len(_trainings(loaded, beside)) > 1:
-            note = " They were not trained alike: differences may come from the training."
-        return f"{provenance(loaded)} Beside it {provenance(beside)}{note}"
-    single = len(loaded.numbers) == 1
-    n_runs = "1 run" if single else f"{len(loaded.numbers)} runs"
-    if loaded.source == "author":
-        return f"{loaded.group}: {n_runs} of the author's release."
-
-    sessions = [
-        session for run in loaded.record["runs"] for session in (run, *run.get("sessions", ()))
-    ]
-    values = {}
-    for key in ("precision", "device", "torch"):
-        values[key] = ", ".join(sorted({session[key] for session in sessions if key in session}))
-    text = (
-        f"{loaded.group}: {n_runs} of our own, {loaded.training}, {values['precision']},"
-        f" {values['device']}, torch {values['torch']}."
-    )
-    if loaded.stand_in:
-        subject = "It stands in for a full run" if single else "They stand in for full runs"
-        planned = groups.find(loaded.group).epochs
-        text += f" {subject} ({planned} epochs) by the recipe “paper”."
-    return text
-
-
-def _trainings(*groups_of_runs: catalogue.GroupRuns) -> set[tuple[str, float]]:
-    """Return the ways in which our runs were trained: recipe and share of the planned epochs."""
-    trainings = set()
-    for loaded in groups_of_runs:
-        if loaded.source == "ours":
-            share = loaded.record["epochs"] / loaded.planned_epochs
-            trainings.add((loaded.record["recipe"], share))
-    return trainings
-
-
-def measured_anew(numbers: Sequence[int]) -> str:
-    """Return a sentence on the runs whose swaps a page measured: no stored ones are theirs."""
-    names = f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(in_ranges(numbers))}"
-    return (
-        f" The swaps of {names} were measured for this page, on {PAIRS_OF_OTHERS:,} pairs of sums:"
-        " the stored swaps are of other weights."
-    )
-
-
-def tested_epochs(history: runs.History) -> str:
-    """Return a sentence on the epochs that learning curves have; "" if they have all."""
-    tested = history["epochs"]
-    gaps = dynamics.since_last_test(tested)
-    largest = int(gaps.max())
-    if largest == 1:
-        return ""
-    last = tested[np.argmax(gaps > 1) - 1]
-    return (
-        f" All runs were tested at every epoch up to {last}, and then at most {largest} epochs"
-        " apart. What the page says of a later epoch may have happened up to"
-        f" {largest - 1} epochs earlier, and a best value is the best of the tested epochs."
-    )
-
-
-def difference_from_main(name: str) -> str:
-    """Return in words what sets a group apart from the main one, `the main model`."""
-    main = str(groups.find(groups.MAIN)).split(", ")
-    parts = [part for part in str(groups.find(name)).split(", ") if part not in main]
-    return ", ".join(parts).replace("causal", "decoder") or "the main model"
-
-
-def longer_sums(name: str) -> str:
-    """Return the longer sums of a primed group's training set in words."""
-    group = groups.find(name)
-    return f"{group.primed} sums of {group.config.width} digits"
 
 
 # ---- numbers and runs
@@ -151,25 +76,6 @@ def of_runs(shows: Mapping[Any, bool] | pd.Series, whose: str = "") -> str:
     *earlier, last = in_ranges(showing)
     listed = f"{', '.join(earlier)} and {last}" if earlier else last
     return f"{len(showing)} of {runs_of_owner} ({listed})"
-
-
-def in_ranges(names: Sequence[Any]) -> list[str]:
-    """Return the numbers of runs in order, with ranges such as `6–63`, and other names as given."""
-    listed: list[str] = []
-    row: list[int] = []
-    for name in [*names, None]:
-        is_number = name is not None and str(name).isdecimal()
-        if is_number and row and int(name) == row[-1] + 1:
-            row.append(int(name))
-            continue
-        if len(row) > MOST_IN_A_ROW:
-            listed.append(f"{row[0]}–{row[-1]}")
-        else:
-            listed += map(str, row)
-        row = [int(name)] if is_number else []
-        if name is not None and not is_number:
-            listed.append(str(name))
-    return listed
 
 
 def _all_of(n_runs: int, whose: str) -> str:
@@ -222,6 +128,8 @@ def in_words(value: Any, name: str = "", source: str | None = None) -> Any:
             `author_`, or ends in `_author` or `_ours`.
         source: Else they are of this source, `ours` or `author`; of None, no owner is named.
     """
+    if isinstance(value, list | pd.Index):
+        return listed_runs(value)
     if not isinstance(value, Mapping | pd.Series):
         return value
     if name.startswith("author_") or name.endswith("_author"):
@@ -229,16 +137,6 @@ def in_words(value: Any, name: str = "", source: str | None = None) -> Any:
     elif name.endswith("_ours"):
         source = "ours"
     return of_runs(value, OWNERS[source] if source else "")
-
-
-def spans(**values: Any) -> dict[str, Any]:
-    """Return the lowest and the highest of several lists of values, as `…_low` and `…_high`."""
-    ends = {}
-    for name, numbers in values.items():
-        series = pd.Series(numbers)
-        ends[f"{name}_low"] = series.min()
-        ends[f"{name}_high"] = series.max()
-    return ends
 
 
 def both_sides(

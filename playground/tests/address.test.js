@@ -14,7 +14,7 @@ const state = vm.runInContext("CarryState", context);
 
 const INITIAL = { run: "n2_s0.3_w0.2/0", sum: [345, 278], do: [], line: {}, frame: 1 };
 const CONFIG = { layers: 2, heads: 2, d_ff: 128, width: 3 };
-const BOUNDS = { runs: ["n2_s0.3_w0.2/0", "n2_s0.3_w0.2/1"], config: CONFIG, lines: [{ column: 0 }], epochs: 100 };
+const BOUNDS = { runs: ["n2_s0.3_w0.2/0", "n2_s0.3_w0.2/1"], config: CONFIG, lines: [{ id: "hundreds" }], epochs: 100 };
 const HOSTILE = [
   "", "null", "[null]", "{}", "1", '"x"', "NaN", "١", "1e999", "-1", "0x1", "345+", "345+278+1", "<b>", "__proto__",
   '{"__proto__":[1]}', '{"constructor":[1]}', '{"toString":[1]}', '{"kind":{"toString":1}}', '{"kind":"constructor"}',
@@ -43,7 +43,7 @@ for (const key of ["run", "sum", "do", "line", "frame", "", "epoch", "__proto__"
 
 test("coordinates are read as they are written", () => {
   const { state: read, problems } = state.parse("#line=hundreds:-0.25", INITIAL, BOUNDS);
-  assert.deepStrictEqual([JSON.stringify(read.line), problems.length], ['{"0":-0.25}', 0]);
+  assert.deepStrictEqual([JSON.stringify(read.line), problems.length], ['{"hundreds":-0.25}', 0]);
   assert.strictEqual(state.format({ line: read.line }), "#line=hundreds:-0.25");
   assert.strictEqual(state.format({ line: {} }), "#");
   const { problems: none } = state.parse("#line=hundreds:1", INITIAL, { ...BOUNDS, lines: [] });

@@ -92,13 +92,14 @@ for (const file of SCRIPTS ? fs.readdirSync(REFERENCE).sort() : []) {
     const run = await unpacked(name);
     assert.strictEqual(expected.held.length > 0, run.config.layers > 1);
     const unheld = new Map(); // passes with nothing held: the shortcut of the page's slider starts from these
-    for (const { do: text, column, value, sums, logits } of expected.held) {
+    for (const { do: text, held: asked, line: id, sums, logits } of expected.held) {
+      const line = model.linesOf(run).find((x) => x.id === id);
       const intervened = model.intervene(run, state.parseIntervention(text, run.config));
-      const held = model.holdCoordinates(run, { [column]: value });
+      const held = model.holdCoordinates(run, asked);
       sums.forEach(([a, b], i) => {
         const tokens = model.encode(run.config, a, b);
         const { data } = model.forward(run, tokens, (point, x) => held(point, intervened(point, x))).logits;
-        const case_ = `sum ${a} + ${b}, ${text}, column ${column} at ${value}`;
+        const case_ = `sum ${a} + ${b}, ${text}, ${JSON.stringify(asked)}`;
         run.config.answer.forEach((position, digit) => {
           const [ours, theirs] = [data.subarray(position * 12, position * 12 + 12), logits[i][digit]];
           const { off } = apart(ours, theirs);
@@ -107,8 +108,9 @@ for (const file of SCRIPTS ? fs.readdirSync(REFERENCE).sort() : []) {
         });
         const key = `${text} ${a} + ${b}`;
         if (!unheld.has(key)) unheld.set(key, model.forward(run, tokens, intervened));
-        const digit = model.digitAt(run, column, unheld.get(key), intervened)(value);
-        assert.strictEqual(digit, maths.argmax(logits[i][column]), case_);
+        const pass = { unheld: unheld.get(key), hook: intervened };
+        const digit = model.digitAt(run, line, pass, asked)(asked[id]);
+        assert.strictEqual(digit, maths.argmax(logits[i][line.column]), case_);
       });
     }
   });

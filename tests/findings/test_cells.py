@@ -108,12 +108,12 @@ def test_what_is_no_cell_is_refused_in_one_line(refused, data, arguments, messag
 
 
 @pytest.mark.slow
-def test_the_leftmost_column_is_measured_as_lines_and_corners_do():
+def test_the_leftmost_column_is_measured_as_carry_lines_does():
     """On run 0 of the main group, whose nine is where a carry is."""
     loaded = load(MAIN, recipe="paper", runs=[0])
     measured = cells.measured(loaded.model(0), 3)
-    line = line_table.of_weights(line_table.saved(), loaded).iloc[0]
-    corner = corner_table.decided(line_table.of_weights(corner_table.saved(), loaded)).iloc[0]
+    stored_rows = line_table.of_weights(line_table.saved(), loaded)
+    line, corner = stored_rows.iloc[0], corner_table.decided(stored_rows).iloc[0]
     hundreds = measured["columns"][0]
     assert hundreds["reads"] == line.reads == corner.reads
     for name, stored in (

@@ -10,7 +10,14 @@ from torch import nn
 
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
-from carry_paper.findings import carry_line, corner_table, corners, critiques, scrubbing
+from carry_paper.findings import (
+    carry_line,
+    corner_table,
+    corners,
+    critiques,
+    line_table,
+    scrubbing,
+)
 from carry_paper.findings.carry_line import Column, Stream, carry_columns, unit
 from carry_paper.findings.corners import HIGH, LOW, NINE, STATES, Corners
 from carry_train.groups import MAIN
@@ -328,38 +335,30 @@ def test_the_algorithm_explains_a_network_that_follows_it_and_no_other(explained
 
 
 def test_whole_runs_are_measured_by_column():
-    rows = corner_table.measured_columns(hand_made("last"), 3, 600, 600)
-    assert [row["reads"] for row in rows] == ["pos7", "pos8"]
+    columns = line_table.columns_by_state(hand_made("last"), 3, 600, 600)
+    assert list(columns) == ["pos7", "pos8"]
+    rows = columns.values()
     assert {name for row in rows for name in row["states"]["right"]} == set(STATES)
     assert all(row["losses"]["intact"] < row["losses"]["resampled"] for row in rows)
 
 
 def test_a_run_that_does_not_add_has_reasons_and_losses_without_subspaces():
-    for row in corner_table.measured_columns(random_model(ModelConfig()), 3, 300, 300):
+    for row in line_table.columns_by_state(random_model(ModelConfig()), 3, 300, 300).values():
         assert "of the sums right" in row["states"]["reason"]
         assert "line: carry" not in row["losses"]
         assert "head: carry" in row["losses"]
 
 
-def test_stored_rows_come_back_and_only_those_of_the_same_run_are_replaced(monkeypatch, tmp_path):
-    monkeypatch.setattr(corner_table, "path_of", lambda folder=None: tmp_path / "corners.csv.gz")
-    monkeypatch.setattr(corner_table, "save_table", written)
-    rows = corner_table.measured_columns(random_model(ModelConfig()), 3, 300, 300)
-    key = {"source": "ours", "group": MAIN, "recipe": "paper", "sha256": 64 * "a"}
-    for run in (0, 1, 0):
-        table = pd.DataFrame([{**key, "run": run, **row} for row in rows])
-        corner_table.save(table.reindex(columns=list(corner_table.StoredCorners.model_fields)))
-    stored = corner_table.saved()
-    assert stored.run.tolist() == [0, 0, 1, 1]
-    assert stored.states[0]["right"].keys() == rows[0]["states"]["right"].keys()
-    summary = corner_table.decided(stored)
+def test_what_is_decided_needs_no_subspaces(monkeypatch):
+    columns = line_table.columns_by_state(random_model(ModelConfig()), 3, 300, 300)
+    key = {"source": "ours", "group": MAIN, "recipe": "paper", "run": 0, "digits": 3}
+    rows = [{**key, "reads": reads, **fields} for reads, fields in columns.items()]
+    rows.append({**key, "digits": 6, "reads": "pos7", "states": None})
+    monkeypatch.setattr(line_table, "saved", lambda folder: pd.DataFrame(rows))
+    summary = corner_table.decided(corner_table.saved())
+    assert summary.reads.tolist() == ["pos7", "pos8"]
     assert summary.reason.notna().all()
     assert summary["recovered: head: carry"].notna().all()
-
-
-def written(path, table):
-    table.to_csv(path, index=False)
-    return path
 
 
 # ---- the criteria

@@ -1,4 +1,4 @@
-"""The stored table of carry lines, on networks made by hand in place of a group's runs."""
+"""The stored table of lines and nines, on networks made by hand in place of a group's runs."""
 
 import gzip
 import json
@@ -37,9 +37,12 @@ class Loaded:
 def planted():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_table.catalogue, "load", lambda *names, **selection: Loaded())
-        for name, count in (("column_lines", "n_profile_sums"), ("no_carry_streams", "count")):
-            patch.setattr(carry_line, name, partial(getattr(carry_line, name), **{count: 100}))
-        return line_table.measure_group("ours", NAME, count=100)
+        for module, name, count in (
+            (carry_line, "column_lines", "n_profile_sums"),
+            (line_table, "columns_by_state", "n_sums"),
+        ):
+            patch.setattr(module, name, partial(getattr(module, name), **{count: 200}))
+        return line_table.measure_group("ours", NAME, count=300)
 
 
 @pytest.mark.slow
@@ -50,13 +53,14 @@ def test_a_group_is_measured_stored_and_read_back(planted, data):
     path = line_table.save(planted)
     table = line_table.saved()
     assert path == data / "results" / "lines.csv.gz"
-    assert table.on_line.tolist() == [True, True, True, True, None, None]
     assert table.reason.isna().tolist() == [True] * 4 + [False] * 2
     assert table.late[:4].tolist() == [1, 1, 0, 0]
-    for name in line_table.LISTS:
+    for name in (*line_table.PARTS, *line_table.BY_STATES):
         for stored, measured in zip(table[name][:4], planted[name][:4], strict=True):
             assert json.dumps(stored) == json.dumps(line_table._rounded(measured))
+    for name in (*line_table.PARTS, "line_critiques", "plane_critiques"):
         assert table[name][4:].isna().all()
+    assert all("of the sums right" in states["reason"] for states in table.states[4:])
 
     summary = line_table.by_run(table).set_index("run")
     assert summary.who.tolist() == ["late", "early", ""]
@@ -69,14 +73,17 @@ def test_a_group_is_measured_stored_and_read_back(planted, data):
     line_table.save(newer)
     table = line_table.saved()
     assert table.up[:4].tolist() == [1, 1, 0.5, 0.5]
-    assert table.on_line.tolist() == [True, True, False, False, None, None]
     assert len(table) == 6
-    assert line_table.by_run(table).on_line.tolist() == [True, False, None]
+
+
+def swapped(lowest):
+    """Return the states of a column whose line moves the carry in this share of some swaps."""
+    cell = {"base": "low", "source": "high", "own": None, "pairs": 100, "accuracy": 1.0}
+    return {"reason": None, "line": [cell, {**cell, "base": "nine", "accuracy": lowest}]}
 
 
 def table_of(**changes):
     """Return rows of three runs of the main group, each with two columns."""
-    control = {"kind": "random", "cosine": 0.1, "accuracy": 0.9, "without_line": 0.19}
     rows = []
     for run in (0, 1, 2):
         for reads, up in (("pos7", 0.96), ("pos8", 1.0)):
@@ -91,30 +98,25 @@ def table_of(**changes):
                 "reason": None,
                 "up": up,
                 "down": 0.99,
-                "dimensions": 1.0,
                 "late": 0.5,
                 "shares": {"blocks.0.mlp_out": 0.5, "blocks.1.attn.z:0": 0.41},
-                "controls": [control, {**control, "accuracy": 0.1, "without_line": 0.5}],
-                "columns": [{"of": "pos8", "cosine": 0.9, "up": 1.0, "down": 1.0}],
-                "runs": None,
+                "states": swapped(up),
             }
             rows.append({**row, **changes.get(f"run{run}", {})})
     return pd.DataFrame(rows).astype({"reason": object})
 
 
-def test_the_bars_are_the_criterions_unless_others_are_given():
-    table = line_table.decided(table_of(run1={"up": 0.94, "dimensions": 3.0, "late": 0.97}))
+def test_a_run_is_on_one_line_if_each_column_is_in_each_state():
+    table = table_of(run1={"states": swapped(0.94), "late": 0.97}, run2={"states": None})
     summary = line_table.by_run(table)
-    assert summary.on_line.tolist() == [True, False, True]
+    assert summary.on_line.tolist() == [True, False, None]
     assert summary.writers.tolist() == [1, 1, 1]
-    # At another bar the same runs are judged otherwise.
-    assert line_table.decided(table, line=0.9).on_line.all()
-    assert not line_table.decided(table, line=0.97).on_line.all()
-    assert not line_table.decided(table, control=0.05).on_line.any()
+    too_few = table_of(run0={"states": {"reason": "too few"}})
+    assert line_table.by_run(too_few).on_line.tolist() == [None, True, True]
 
 
 def test_the_lowest_accuracy_may_be_of_either_direction():
-    table = line_table.decided(table_of(run1={"down": 0.3}, run2={"up": 0.2}))
+    table = table_of(run1={"down": 0.3}, run2={"up": 0.2})
     assert line_table.by_run(table).lowest.tolist() == [0.96, 0.3, 0.2]
 
 
@@ -122,13 +124,6 @@ def test_sums_of_another_length_than_the_groups_are_left_out():
     padded = {"group": "pad6_n2_s0.3_w0.2"}
     table = table_of(run1={**padded, "digits": 6}, run2=padded)
     assert line_table.own_length(table).run.unique().tolist() == [0, 2]
-
-
-def test_controls_and_transfers_have_a_row_each():
-    assert len(line_table.all_controls(table_of())) == 2 * 6
-    transfers = line_table.all_transfers(table_of())
-    assert set(transfers["line of"]) == {"another column"}
-    assert len(transfers) == 6
 
 
 def test_a_group_that_has_paper_runs_is_led_by_them():
@@ -154,7 +149,7 @@ def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
     digests = {run: runs.digest(p) for run, p in OneGroup().group(NAME).weights.items()}
     table = table_of(run2={"late": 0.96})
     table["sha256"] = table.run.map(digests)
-    monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
+    monkeypatch.setattr(line_table, "saved", lambda: table)
     late = line_table.written_late(OneGroup())
     assert late.value.tolist() == [0.5, 0.5, 0.96]
     shows = [line_table.last_attention_writes(row) for row in late.to_dict("records")]
@@ -162,39 +157,10 @@ def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
 
     # Rows of other weights than are here are none.
     table.loc[table.run == 1, "sha256"] = "0" * 64
-    monkeypatch.setattr(line_table, "saved", lambda: line_table.decided(table))
+    monkeypatch.setattr(line_table, "saved", lambda: table)
     stored = r"no carry line of run 1 is stored, with the weights that are here: run `carry lines "
     with pytest.raises(BadInput, match=stored):
         line_table.written_late(OneGroup())
-
-
-@pytest.mark.slow
-def test_lines_of_other_runs_are_tried_in_each_run(planted):
-    for run, donor in ((0, "3"), (3, "0")):
-        for transfers in planted[planted.run == run].runs:
-            assert [transfer["of"] for transfer in transfers] == [donor]
-    assert planted[planted.run == 4].runs.isna().all()
-
-
-def test_donors_are_the_runs_that_follow(monkeypatch):
-    fitted = carry_line.FittedColumn(
-        None, torch.zeros(3), torch.zeros(2, 0, 3), None, None, None, 1.0
-    )
-    column = carry_line.ColumnLine({}, fitted)
-    nothing = carry_line.ColumnLine({}, None)
-    lines = {
-        run: line_table.RunLines(None, [column], [torch.zeros(4, 3)]) for run in range(0, 16, 2)
-    }
-    lines[12] = line_table.RunLines(None, [nothing], [None])
-    monkeypatch.setattr(carry_line, "aligned", lambda line, streams, to: line)
-    monkeypatch.setattr(
-        carry_line,
-        "transfer",
-        lambda model, fitted, donor, line: carry_line.Transfer(donor, 1.0, 1.0, 1.0),
-    )
-    expected = {8: ["10", "14", "0", "2"], 0: ["2", "4", "6", "8", "10"], 12: []}
-    for run, donors in expected.items():
-        assert [transfer.of for transfer in line_table.transfers(lines, run, 0)] == donors
 
 
 def test_groups_without_a_line_are_refused():

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import IPython.display
@@ -22,10 +23,11 @@ from carry_paper.findings import adder, dynamics, heads, neurons, pentagon
 from carry_paper.ledger import ledger, results
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import box, words
+from carry_paper.pages.banner import BANNER
 from carry_paper.pages.html import Html
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.page import Page, PageWithoutRuns
-from carry_paper.pages.parameters import check_suits
+from carry_paper.pages.parameters import INJECTED, check_suits
 from carry_paper.pages.show import GLUED, alt_with_parameters, show
 from carry_paper.plots.sides import AUTHORS, OURS
 from carry_train import groups
@@ -75,6 +77,54 @@ def test_words_are_glued_with_the_provenance_of_the_weights(page, outputs):
         "text": "as it is",
         "provenance": words.provenance(page.runs),
     }
+
+
+def test_runs_that_are_given_as_a_list_follow_their_count(page, outputs):
+    page.words(adds=[0, 3], forgets=pd.Index([3]), neither=[])
+    glued = outputs.glued()
+    assert (glued["adds"], glued["forgets"], glued["neither"]) == ("(0 and 3)", "(3)", "(none)")
+
+
+def with_parameters(monkeypatch, own: str, *injected: str) -> None:
+    """Let the cells with parameters be those that ran in this kernel."""
+    ran = ["", own, *(INJECTED + code for code in injected)]
+    kernel = SimpleNamespace(user_ns={"In": ran})
+    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
+
+
+OWN = f'source = "ours"\ngroup = "{NAME}"\nseed = 0\n'
+
+
+@pytest.mark.parametrize("injected", [(), ("seed = 0\n",)])
+def test_a_false_fact_stops_a_page_with_its_own_parameters_and_is_named(
+    injected, page, outputs, monkeypatch
+):
+    with_parameters(monkeypatch, OWN, *injected)
+    Page("fig99", source="ours", group=NAME, n_examples=50)
+    assert not outputs, "no banner"
+    page.facts({"Both models add": np.True_})
+    with pytest.raises(AssertionError, match="^The page's text says what is not so: “No model"):
+        page.facts({"Both models add": True, "No model forgets": np.False_})
+
+
+def test_a_page_with_a_reader_s_parameters_opens_with_a_line_and_does_not_stop(
+    page, outputs, monkeypatch
+):
+    with_parameters(monkeypatch, OWN, "seed = 1\n")
+    Page("fig99", source="ours", group=NAME, n_examples=50, seed=1).facts({"Both add": False})
+    ((name, banner),) = outputs
+    assert name == BANNER
+    assert banner["text/plain"] == (
+        f"The text is about the page as it is in the book (source = 'ours', group = '{NAME}',"
+        " seed = 0); figures and tables are yours (seed = 1)."
+    )
+    assert "<strong>The text is about" in banner["text/html"]
+
+
+def test_a_page_about_runs_at_a_path_is_not_the_book_s(page, tmp_path):
+    assert page.as_in_the_book
+    page.path = tmp_path
+    page.facts({"Both models add": False})
 
 
 def test_a_page_that_says_where_its_weights_come_from_is_not_contradicted(page, outputs):

@@ -229,6 +229,19 @@ def test_lists_of_runs_are_on_hover():
     assert many["explanation"] == "runs 0–7 and 9"
 
 
+def test_a_list_of_runs_is_on_hover_over_the_words_of_its_count():
+    on_its_count = runpy.run_path(str(ROOT / "book" / "_ext" / "run_lists.py"))["on_its_count"]
+    words = on_its_count("All six of his carry, and so do five of our six ", "(0, 1 and 3–5)")
+    assert [part.astext() for part in words] == [
+        *("All six of his carry, and so do ", "five of our six"),
+    ]
+    assert words[1]["explanation"] == "runs 0, 1 and 3–5"
+    (_, one) = on_its_count("One of our runs ", "(2)")
+    assert (one.astext(), one["explanation"]) == ("One of our runs", "run 2")
+    assert on_its_count("One of our runs, ", "(2)") is None
+    assert on_its_count("One of our runs ", "0.12") is None
+
+
 def page_with(**attributes: Any) -> Page:
     """Return a page with these attributes, which loads no runs."""
     page = Page.__new__(Page)

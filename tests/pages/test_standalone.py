@@ -8,6 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from carry_core.files import ROOT
+from carry_paper.pages.banner import BANNER
 from carry_paper.pages.show import GLUED
 from carry_paper.pages.standalone import glued, in_words, plain_markdown, standalone
 
@@ -55,6 +56,17 @@ def test_a_sentence_has_its_own_values_and_those_of_another_notebook(tmp_path):
     assert copy.cells[-1].source == "0.12 here, 5 of 6 there, –."
     assert notebook.cells[-1].source == source
     assert copy.cells[0] == notebook.cells[0]
+
+
+def test_a_copy_with_parameters_of_its_own_opens_with_the_line_that_says_so(tmp_path):
+    notebook = storing(share="0.1235")
+    metadata = {"scrapbook": {"name": BANNER}}
+    banner = new_output("display_data", {"text/plain": "The text is …"}, metadata=metadata)
+    notebook.cells[0].outputs.insert(0, banner)
+    notebook.cells.insert(0, new_markdown_cell("# Figure 99\n\nThe paper says."))
+    copy = standalone(notebook, tmp_path)
+    assert copy.cells[0].source == "# Figure 99\n\n> **The text is …**\n\n\nThe paper says."
+    assert len(copy.cells[1].outputs) == 1
 
 
 def executed(path: Path) -> Path:
