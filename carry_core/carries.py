@@ -144,6 +144,8 @@ def _pairs_at(pattern: str) -> list[Int[Tensor, "pair 2"]]:
     Raises:
         BadInput: No sum has this pattern.
     """
+    by_name = {name: digits for digits, name in NAMES3.items()}
+    pattern = by_name.get(pattern, pattern) if isinstance(pattern, str) else pattern
     if not (isinstance(pattern, str) and is_pattern(pattern) and len(pattern) <= MAX_DIGITS):
         raise BadInput(
             f"{pattern!r} is no carry pattern: expected a symbol for each digit, such as "

@@ -16,7 +16,7 @@ from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from carry_core.errors import BadInput
 from carry_core.hooks import Hook, HookAt, TensorHook
@@ -27,7 +27,7 @@ from carry_core.interventions import (
     Intervention,
     Source,
 )
-from carry_core.model import Read, Transformer, activations_at
+from carry_core.model import Block, Read, Transformer, activations_at
 
 AnyIntervention = Intervention | Combined
 # Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.
@@ -124,6 +124,25 @@ class Engine(Protocol):
         ablation: AnyIntervention = INTACT,
     ) -> ActivationsOf:
         """Return a function that gives activations of the ablated model."""
+
+
+MODULES = (Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear)
+
+
+def methods() -> dict[tuple[type, str], object]:
+    """Return the methods of the classes of which a model is made, as they are now.
+
+    Somebody may have replaced one, to try another block. `METHODS` has them as they were written.
+    """
+    found: dict[tuple[type, str], object] = {}
+    for module in (nn.Module, *MODULES):
+        for name, value in vars(module).items():
+            if callable(value) or isinstance(value, property):
+                found[module, name] = value
+    return found
+
+
+METHODS = methods()
 
 
 def plain() -> Engine:

@@ -2,6 +2,9 @@
 
 import re
 import sys
+from collections.abc import Collection
+from operator import index
+from typing import SupportsIndex
 
 
 class BadInput(ValueError):
@@ -37,6 +40,25 @@ def check_whole(name: str, value: object, low: int, high: int, unit: str = "") -
         raise BadInput(
             f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}."
         )
+
+
+def check_some(name: str, values: Collection[object]) -> None:
+    """Raise `BadInput` if there are none of what a parameter lists."""
+    if len(values) == 0:
+        raise BadInput(f"{name}={values!r}: expected at least one.")
+
+
+def whole(value: SupportsIndex) -> int:
+    """Return a whole number as an int, such as a position, a layer or a head.
+
+    Python takes True for 1, so that a mask would stand for positions; here it does not.
+
+    Raises:
+        TypeError: It is no whole number.
+    """
+    if str(getattr(value, "dtype", type(value).__name__)).endswith("bool"):
+        raise TypeError(f"{value!r} is of a mask")
+    return index(value)
 
 
 # Where modules have gone that were elsewhere before version 0.1.0; until 1.0.

@@ -115,29 +115,32 @@ def plain_name(name: Any) -> str:
 # ---- checks of what the model is given
 
 
-def checked_activation(point: str, changed: Any, x: Tensor) -> Tensor:
-    """Return what a hook returned for the activation x, or x itself if that is None.
+def changed_by(hook: Hook, point: str, x: Tensor) -> Tensor:
+    """Return what a hook makes of the activation x: what it returns, or x itself if that is None.
 
     Raises:
         BadInput: It cannot replace the activation: it is not a tensor, or has another shape,
-            dtype or device.
+            dtype or device, even if that is x, which was changed in place.
     """
-    if changed is None:
-        return x
-    if not isinstance(changed, Tensor):
-        raise BadInput(
-            f"A hook at {point} returned {type(changed).__name__}: expected a tensor, or None."
-        )
-    if (changed.shape, changed.dtype, changed.device) != (x.shape, x.dtype, x.device):
+    given = (x.shape, x.dtype, x.device)
+    returned = hook(point, x)
+    changed = x if returned is None else returned
+    if not isinstance(changed, Tensor) or (changed.shape, changed.dtype, changed.device) != given:
         raise BadInput(
             f"A hook at {point} returned {_described(changed)}: "
-            f"expected {_described(x)}, as it was given."
+            f"expected {_words(*given)}, as it was given, or None."
         )
     return changed
 
 
-def _described(x: Tensor) -> str:
-    return f"{x.dtype} of shape {[*x.shape]} on {x.device}"
+def _described(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return _words(value.shape, value.dtype, value.device)
+
+
+def _words(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:
+    return f"{dtype} of shape {[*shape]} on {device}"
 
 
 def check_callable(hook: Any) -> None:
@@ -180,7 +183,7 @@ def checked_hook(
             return x
         point = name if compiling else Point(name, positions_at(name))
         x = x.clone() if name.endswith(SAME_STORAGE) else x
-        return checked_activation(point, hook(point, x), x)
+        return changed_by(hook, point, x)
 
     return at
 
@@ -200,10 +203,9 @@ def checked_embedding(embed: nn.Module, tokens: Any, layout: Layout) -> Tensor:
         or tokens.ndim != 2
         or tokens.shape[1] not in lengths
     ):
-        described = _described(tokens) if is_tensor else type(tokens).__name__
         or_fewer = " or fewer" if layout.causal else ""
         raise BadInput(
-            f"tokens are {described}: expected integers of shape "
+            f"tokens are {_described(tokens)}: expected integers of shape "
             f"[batch, {length}{or_fewer}], as `encode` gives them."
         )
     weight = getattr(embed, "weight", None)
@@ -223,15 +225,25 @@ def checked_embedding(embed: nn.Module, tokens: Any, layout: Layout) -> Tensor:
     return embedded
 
 
-def requested_points(names: Names, hook_names: list[str]) -> list[str]:
-    """Return the names of the hook points that are to be cached, spelled as they were given."""
+def requested_points(names: Names, hook_names: list[str], argument: str = "names") -> list[str]:
+    """Return the names of the hook points that are wanted, spelled as they were given.
+
+    `argument` is what the caller calls `names`.
+
+    Raises:
+        BadInput: These are no names, or the function of a name fails.
+    """
     if isinstance(names, str):
         return [names]
     if names is None:
         return hook_names
-    if not callable(names):
-        return list(names)
-    return [name for name in hook_names if names(name)]
+    try:
+        return [name for name in hook_names if names(name)] if callable(names) else list(names)
+    except Exception as error:
+        raise BadInput(
+            f"{argument}={names!r}: expected names such as {hook_names[0]}, or a function that is "
+            f"true of some ({error})."
+        ) from error
 
 
 def hook_of_functions(hooks: Hooks, hook_name: Callable[[str], str]) -> TensorHook:
@@ -240,25 +252,28 @@ def hook_of_functions(hooks: Hooks, hook_name: Callable[[str], str]) -> TensorHo
     Raises:
         BadInput: `hooks` is neither `{name: f}` nor `[(name, f)]`.
     """
-    functions: dict[str, list[tuple[HookFunction, bool]]] = {}
+    hooks_at: dict[str, list[Hook]] = {}
     for name, f in _pairs_of(hooks):
-        functions.setdefault(hook_name(name), []).append((f, _takes_name(f)))
+        hooks_at.setdefault(hook_name(name), []).append(_hook_of(f))
 
     def hook(name: str, x: Tensor) -> Tensor:
-        for f, takes_name in functions.get(name, ()):
-            x = checked_activation(name, f(x, hook=name) if takes_name else f(x), x)
+        for own_hook in hooks_at.get(name, ()):
+            x = changed_by(own_hook, name, x)
         return x
 
     return hook
 
 
+def _hook_of(f: HookFunction) -> Hook:
+    """Return a function of an activation, and of `hook` if it has this parameter, as a hook."""
+    takes_name = _takes_name(f)
+    return lambda name, x: f(x, hook=name) if takes_name else f(x)
+
+
 def _pairs_of(hooks: object) -> list[tuple[str, HookFunction]]:
     """Return hook points with their functions; raise `BadInput` if these are no such pairs."""
-    if not isinstance(hooks, Iterable):
-        raise BadInput(
-            f"hooks of type {type(hooks).__name__}: expected {{name: function}}, or pairs of these."
-        )
-    pairs: list[Any] = list(hooks.items() if isinstance(hooks, Mapping) else hooks)
+    pairs: Iterable[Any] = hooks if isinstance(hooks, Iterable) else [hooks]
+    pairs = list(hooks.items() if isinstance(hooks, Mapping) else pairs)
     for pair in pairs:
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and callable(pair[1])):
             raise BadInput(

@@ -26,7 +26,6 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from operator import index
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -34,7 +33,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import sums
-from carry_core.errors import BadInput
+from carry_core.errors import BadInput, whole
 from carry_core.hooks import HookAt, Point, TensorHook, plain_name
 from carry_core.model import ModelConfig, Read, Transformer, activations_at, checked_config
 from carry_core.sums import Operand
@@ -133,7 +132,9 @@ class Intervention:
         words += sorted(self.names)
         if not words:
             return "intact"
-        place = "" if self.positions is None else f" at {', '.join(map(str, self.positions))}"
+        place = ""
+        if self.positions is not None:
+            place = f" at {', '.join(map(str, self.positions)) or 'no position'}"
         return f"{self.verb} {', '.join(words)}{place}"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
@@ -336,19 +337,14 @@ class Combined:
     """Interventions in order; where two replace the same part, the later one wins.
 
     Raises:
-        BadInput: `parts` is no sequence of interventions.
+        BadInput: One of `parts` is no intervention.
     """
 
     parts: tuple[Intervention, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.parts, Sequence):
-            raise BadInput(
-                f"parts={self.parts!r}: expected several interventions, such as "
-                "(Ablation(mlps={1}), Patch(heads={(1, 0)}))."
-            )
         parts: list[Intervention] = []
-        for part in self.parts:
+        for part in self.parts if isinstance(self.parts, Sequence) else [self.parts]:
             check_intervention(part)
             parts += part.parts if isinstance(part, Combined) else [part]
         object.__setattr__(self, "parts", tuple(parts))
@@ -614,8 +610,8 @@ def _parsed(field: str, value: Any) -> Any:
                 raise TypeError("its letters are no names")
             return frozenset(name.replace("hook_", "") for name in value)
         if field in PAIRS:
-            return frozenset((index(layer), index(i)) for layer, i in value)
-        numbers = tuple(map(index, value))
+            return frozenset((whole(layer), whole(i)) for layer, i in value)
+        numbers = tuple(map(whole, value))
         if field == "source":
             a, b = numbers
             return a, b

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from carry_core import carries
 from carry_core.engine import AnyIntervention, Passes, engine, plain
-from carry_core.errors import BadInput, check_whole
-from carry_core.hooks import Hook, plain_name
+from carry_core.errors import BadInput, check_some, check_whole
+from carry_core.hooks import Hook, Names, plain_name, requested_points
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -207,11 +207,8 @@ def _labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
     Raises:
         BadInput: One of them is not an intervention, or there are none.
     """
-    if isinstance(interventions, Mapping | Sequence) and len(interventions) == 0:
-        raise BadInput(
-            "There are no interventions: expected at least one, such as Ablation(heads={(1, 0)}), "
-            "or none of this argument for the intact model."
-        )
+    if isinstance(interventions, Mapping | Sequence):
+        check_some("interventions", interventions)
     if isinstance(interventions, Mapping):
         _listed(list(interventions.values()))
         return dict(interventions)
@@ -549,19 +546,20 @@ def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "laye
 
 
 def class_attention(
-    model: Transformer, classes: Sequence[str], n_examples: int, seed: int
+    model: Transformer, classes: str | Sequence[str], n_examples: int, seed: int
 ) -> Float[Tensor, "carry_class layer head query key"]:
     """Return the mean attention over `n_examples` random sums of each carry class (Fig. 3).
 
-    `classes` are carry patterns such as `010`, which the paper calls C@1.
+    `classes` are carry patterns such as `010`, which the paper calls C@1; one or more.
 
     Raises:
         BadInput: No sum of the model has such a pattern; or as `sample`.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
+    check_some("classes", classes)
     generator = _seeded(seed)
     attention_by_class = []
-    for carry_class in classes:
+    for carry_class in [classes] if isinstance(classes, str) else classes:
         a, b = carries.sample_class(carry_class, n_examples, generator)
         attention_by_class.append(attention(model, a, b))
     return torch.stack(attention_by_class)
@@ -572,12 +570,13 @@ def activations(
     model: Transformer,
     a: Operand,
     b: Operand,
-    names: Sequence[str],
+    names: Names,
     ablation: AnyIntervention = INTACT,
     read: Read = None,
 ) -> dict[str, Float[Tensor, "sums pos ..."]]:
     """Return activations for every sum a + b, under the names by which they were asked for.
 
+    `names` is one name, several, a function that is true of those that are wanted, or None for all.
     They are those of the ablated model, in which an ablated part is zero. The last layer is
     computed only at the positions `read` (all if None). A probe can be trained on them, but
     no gradient flows back into the model.
@@ -587,11 +586,10 @@ def activations(
     """
     a, b = some_sums((a, b), checked_config(model).width)
     check_intervention(ablation)
-    if isinstance(names, str):
-        names = [names]
-    hook_names = {name: model.config.hook_name(name) for name in names}
+    requested = requested_points(names, model.config.hook_names)
+    hook_names = {name: model.config.hook_name(name) for name in requested}
     activations_of = _reader(model, set(hook_names.values()), ablation, read, len(a))
-    batches: dict[str, list[Tensor]] = {name: [] for name in names}
+    batches: dict[str, list[Tensor]] = {name: [] for name in requested}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
         cache = activations_of(tokens)
@@ -639,7 +637,7 @@ def activation_patch(
     model: Transformer,
     clean: Sums,
     corrupted: Sums,
-    parts: str | Sequence[str],
+    parts: Names,
     metric: Metric,
     positions: Read = None,
 ) -> pd.DataFrame:
@@ -654,6 +652,7 @@ def activation_patch(
         corrupted: As many sums into which they are put, row by row.
         parts: Kinds of parts, each in all layers: heads, patterns, neurons, q, k and v one by
             one; mlps, skips, resid and any other hook point of a block, such as resid_mid, whole.
+            All kinds but these other points if None.
         metric: A function of the logits `[sums, pos, vocab]` that returns one number.
         positions: Token positions (of the query, in a pattern), each patched by itself; if None,
             all positions at once.
@@ -663,10 +662,12 @@ def activation_patch(
             `sums.some_sums`, or the metric gives no number.
     """
     config = checked_config(model)
-    places: Sequence[int | None] = config.checked_read(positions) or (None,)
+    read = config.checked_read(positions)
+    places: Sequence[int | None] = (None,) if read is None else read
     patches = []
-    for part in [parts] if isinstance(parts, str) else parts:
+    for part in requested_points(parts, list(PARTS), "parts"):
         patches += _patches_of(part, places, config)
+    check_some("parts and positions", patches)
     clean_tokens, corrupted_tokens = _paired_tokens(model, clean, corrupted)
 
     value_of_clean = _number(metric, [model(tokens) for tokens in clean_tokens])
@@ -747,10 +748,14 @@ def _paired_tokens(
 
 def _number(metric: Metric, logits: Sequence[Tensor]) -> float:
     """Return the metric of batches of logits; raise `BadInput` if it is not one number."""
-    value = metric(torch.cat([*logits]))
-    if isinstance(value, Tensor) and value.numel() == 1:
-        return float(value)
-    if isinstance(value, int | float):
-        return float(value)
-    described = f"a tensor of shape {[*value.shape]}" if isinstance(value, Tensor) else repr(value)
-    raise BadInput(f"The metric returned {described}: expected one number, such as a mean.")
+    value = metric(torch.cat([*logits])) if callable(metric) else metric
+    try:
+        (number,) = torch.as_tensor(value).reshape(-1)
+        return float(f"{number.item()}")  # neither a complex number nor True is one
+    except (TypeError, ValueError, RuntimeError) as error:
+        described = repr(value)
+        if isinstance(value, Tensor):
+            described = f"a tensor of shape {[*value.shape]}"
+        raise BadInput(
+            f"The metric returned {described}: expected one number, such as a mean."
+        ) from error

@@ -30,14 +30,13 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from operator import index
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from carry_core.errors import BadInput, check_whole
+from carry_core.errors import BadInput, check_whole, whole
 from carry_core.hooks import (
     Hook,
     HookAt,
@@ -46,8 +45,8 @@ from carry_core.hooks import (
     PassEnd,
     TensorHook,
     cache_hook,
+    changed_by,
     check_callable,
-    checked_activation,
     checked_embedding,
     checked_hook,
     hook_of_functions,
@@ -153,7 +152,7 @@ class ModelConfig:
             return None
         length = self.layout.length if length is None else length
         try:
-            positions = tuple(map(index, read))
+            positions = tuple(map(whole, read))
         except TypeError as error:
             raise BadInput(f"read={read!r}: expected positions such as [7, 8, 9].") from error
         if not all(-length <= position < length for position in positions):
@@ -380,7 +379,7 @@ class Transformer(nn.Module):
         keep = cache_hook(cache, *map(self.config.hook_name, requested))
 
         def change_and_keep(name: str, x: Tensor) -> Tensor:
-            return keep(name, checked_activation(name, hook(name, x), x))
+            return keep(name, changed_by(hook, name, x))
 
         logits = self.forward(tokens, change_and_keep)
         return logits, {name: cache[self.config.hook_name(name)] for name in requested}

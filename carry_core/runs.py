@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, SupportsIndex, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -55,6 +55,9 @@ RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no
 SUFFIX = ".safetensors"
 STORED_AS = ("F16", "BF16", "F32", "F64")  # safetensors' names of the types of weights
 LISTED = 8  # folders that an error lists
+# The types of entries that a run's record, or that of a session, has if they are known.
+TEXTS = ("recipe", "precision", "device", "torch", "numpy", "commit", "kernel")
+KINDS = dict.fromkeys(TEXTS, str) | {"seeds": dict, "sessions": list}
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
@@ -96,12 +99,17 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
 
 
 def check_record(record: Record) -> None:
-    """Raise `ValueError` unless a training can have written this record.
+    """Raise an error unless a training can have written this record.
 
-    It has at least `recipe`, `run` and `epochs`, and `snapshots` if there are any.
+    It has at least `recipe`, `run` and `epochs`, and `snapshots` if there are any; and in
+    `sessions`, records of the parts of a training that was interrupted.
     """
-    if not isinstance(record["recipe"], str):
-        raise ValueError(f"record.recipe: {record['recipe']!r} is no name")
+    if not record["recipe"]:
+        raise ValueError("record.recipe has no name")
+    for session in (record, *record.get("sessions", ())):
+        for name, kind in KINDS.items():
+            if type(session.get(name, kind())) is not kind:
+                raise ValueError(f"record.{name}: {session[name]!r} is no {kind.__name__}")
     check_count("run", record["run"], 0)
     check_count("epochs", record["epochs"], 1)
     for epoch in record.get("snapshots", []):
@@ -115,6 +123,9 @@ def check_count(name: str, value: object, lowest: int) -> None:
 
 
 # ---- the runs of a group
+
+
+SomeRuns = TypeVar("SomeRuns", bound="Runs")
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,9 @@ class Runs:
     stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Self:
+    def of(
+        cls: type[SomeRuns], group: str, source: str, trained: Mapping[int, "TrainedRun"]
+    ) -> SomeRuns:
         """Return a group's runs, read from these files, which are of one training."""
         stored = {number: StoredWeights(*run) for number, run in trained.items()}
         records = [run.record for run in trained.values()]
@@ -196,7 +209,7 @@ class Runs:
 
 def load(
     name: str | os.PathLike[str],
-    source: str = "ours",
+    source: str | None = None,
     *,
     recipe: str | None = None,
     runs: Collection[int] | None = None,
@@ -208,14 +221,15 @@ def load(
     runs that were trained for different numbers of epochs, they are the most that are alike. In
     place of a group's name, you may give the path of a run's file,
     or of a folder with the files of some runs, in it or one folder down: then their records say
-    which runs they are, and `runs` chooses some of them.
+    which runs they are, and `runs` chooses some of them. `source` is `ours`, unless it is
+    `author` or a path's records say so.
 
     Raises:
         BadInput: There are no such runs, or a file is missing, damaged, or of another version.
     """
-    if is_path(name, source):
-        return load_path(Path(name), runs)
-    group = cast(str, name)
+    if is_path(name, source or "ours"):
+        return Runs.of(*at_path(Path(name), runs, source, recipe))
+    group, source = cast(str, name), source or "ours"
     if recipe is not None and source != "ours":
         raise BadInput(
             f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
@@ -308,12 +322,18 @@ def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
 
 
 def at_path(
-    path: Path, runs: Collection[int] | None = None
+    path: Path,
+    runs: Collection[int] | None = None,
+    source: str | None = None,
+    recipe: str | None = None,
 ) -> tuple[str, str, dict[int, "TrainedRun"]]:
     """Return the group, the source and the files of the runs in a file or folder, by number.
 
+    `source` and `recipe` are as in `load`; None for whatever the records say.
+
     Raises:
-        BadInput: There is no such file, run, or record; or the runs were not trained alike.
+        BadInput: There is no such file, run, or record; or the runs were not trained alike, or
+            are of another source or recipe.
     """
     files = _files_at(path)
     if runs is not None:
@@ -348,8 +368,14 @@ def at_path(
             f"expected some of {','.join(map(str, sorted(trained)))}."
         )
     chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
-    ((group, _, recipe, _),) = trainings
-    return group, "author" if recipe == "author" else "ours", chosen
+    ((group, _, own_recipe, _),) = trainings
+    own_source = "author" if own_recipe == "author" else "ours"
+    if source not in (None, own_source) or recipe not in (None, own_recipe):
+        raise BadInput(
+            f"source={source!r}, recipe={recipe!r}, and {path} has runs of source {own_source!r}, "
+            f"recipe {own_recipe!r}: leave both out with a path."
+        )
+    return group, own_source, chosen
 
 
 def _files_at(path: Path) -> list[Path]:

@@ -101,7 +101,7 @@ def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
     dtype: Any = type(number).__name__
     if isinstance(number, Tensor):
         dtype = number.dtype
-        if number.layout is not torch.strided or number.is_meta:
+        if number.layout is not torch.strided or number.is_meta or number.is_nested:
             raise BadInput(
                 f"{name} is {number.layout} on {number.device}: "
                 "expected a dense tensor that has values."
@@ -111,8 +111,9 @@ def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
     else:
         try:
             array = np.asarray(number)
-            dtype = array.dtype
-            if array.dtype.kind in "iu":
+            if np.ma.is_masked(number):
+                dtype = f"{dtype} with masked entries"
+            elif (dtype := array.dtype).kind in "iu":
                 return torch.from_numpy(array.astype(np.int64))
         except (TypeError, ValueError, OverflowError):
             pass  # such as a list of lists of different lengths

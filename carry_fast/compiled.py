@@ -2,13 +2,16 @@
 
 They take two thirds of PyTorch's time or less, and compute what `PlainBlock`, `FirstLayer` and the
 unembedding do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
-compiler or a processor with AVX2 there is no library, and PyTorch computes. The library is the same
-on all such processors.
+compiler or a processor with AVX2 there is no library, and PyTorch computes; so it does if the
+library is wrong about a model whose logits PyTorch gives (`_is_right`). The library is the same on
+all such processors.
 """
 
 import ctypes
 import math
+import warnings
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +20,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
+from carry_core.sums import VOCABULARY
 from carry_fast import native
 from carry_fast.blocks import BlockPass, PlainBlock, Zeroed
 from carry_fast.first_layer import FirstLayer
@@ -32,14 +36,27 @@ PANEL = 16  # columns in a panel of `native/linear.h`
 # If the terms of a softmax in layer 0 add up to more than this, those that are too small for
 # float64 do not show in float32.
 SMALLEST_TOTAL = 1e-290
+LARGEST = 1e15  # of a weight
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the compiled functions, or None where they cannot be built."""
+    """Return the compiled functions, or None where PyTorch has to compute."""
     try:
-        return native.library(native.FOLDER / "forward.cpp", FLAGS, INSTRUCTIONS)
-    except native.CannotBuild:
+        built = _built()
+        reason = "" if _is_right(built) else "it gives wrong numbers"
+    except native.Lacking:
         return None
+    except native.CannotBuild as error:
+        reason = str(error)
+    if not reason:
+        return built
+    line = f"The forward pass in C++ cannot be had here ({reason}): PyTorch computes, more slowly."
+    warnings.warn(line, RuntimeWarning, stacklevel=2)
+    return None
+
+
+def _built() -> ctypes.CDLL:
+    return native.library(native.FOLDER / "forward.cpp", FLAGS, INSTRUCTIONS)
 
 
 def has_room(config: ModelConfig) -> bool:
@@ -59,8 +76,8 @@ def is_compiled(model: Transformer) -> bool:
     is_on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
     if not (is_on_cpu and has_room(model.config) and library() is not None):
         return False
-    # C++ treats a neuron that is NaN as one at zero.
-    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    # Whether sums of larger numbers overflow depends on their order, which is another one in C++.
+    return all(bool((parameter.abs() < LARGEST).all()) for parameter in model.parameters())
 
 
 # ---- what `native/forward.cpp` takes
@@ -144,13 +161,16 @@ class _Memory:
         return self.linear(scale * weight * norm.weight.double(), scale * shifted)
 
 
-Argument = Tensor | int | ctypes.Array[_Zeroed] | None
+Argument = Tensor | int | ctypes.c_long | ctypes.Array[_Zeroed] | None
 
 
 def _call(name: str, structure: ctypes.Structure, count: int, *arguments: Argument) -> None:
     """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
 
     Tensors are passed by their memory, and must be contiguous. None is a null pointer.
+
+    Raises:
+        RuntimeError: C++ has no room for these sizes, and has computed nothing.
     """
     converted: list[Any] = []
     for argument in arguments:
@@ -158,9 +178,11 @@ def _call(name: str, structure: ctypes.Structure, count: int, *arguments: Argume
             converted.append(ctypes.c_void_p(argument.data_ptr()))
         else:
             converted.append(argument)
-    function = getattr(library(), name)
+    function = getattr(_built(), name)
+    function.restype = ctypes.c_bool
     threads = ctypes.c_int(torch.get_num_threads())
-    function(ctypes.byref(structure), ctypes.c_long(count), threads, *converted)
+    if not function(ctypes.byref(structure), ctypes.c_long(count), threads, *converted):
+        raise RuntimeError(f"C++ has no room for what `{name}` is given.")
 
 
 def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
@@ -311,8 +333,9 @@ class CompiledBlock:
         The neurons' bits are set. The bias of the projection down is not added.
         """
         added = stream.new_empty(len(rows), D_MODEL)
-        arguments = rows.int(), neurons, fired.neurons, fired.active, stream.contiguous(), added
-        _call("add_neurons", self.down_without_bias, len(rows), *arguments)
+        count = ctypes.c_long(len(stream))
+        arguments = count, neurons, fired.neurons, fired.active, stream.contiguous(), added
+        _call("add_neurons", self.down_without_bias, len(rows), rows.int(), *arguments)
         return added
 
 
@@ -380,3 +403,55 @@ def parts_of(model: Transformer, read: Read) -> Parts:
     if not is_in_cpp:
         return Parts(FirstLayer(model), blocks, None)
     return Parts(CompiledFirstLayer(model), blocks, CompiledUnembedding(model))
+
+
+# ---- a known input
+
+KNOWN = ModelConfig(layers=1, width=1, d_ff=32)  # the shape of the model
+CLOSE = 1e-3  # of the largest number; it is a hundred times what rounding does
+
+
+@cache
+@torch.no_grad()
+def _is_right(built: ctypes.CDLL) -> bool:
+    """Return True if this library's functions give the numbers of the model on a known input."""
+    model = _known_model()
+    layer, length = model.blocks[0], KNOWN.layout.length
+    tokens = torch.arange(10 * length, device="cpu").view(10, -1) % VOCABULARY
+    logits, cache = model.run_with_cache(tokens)
+    intact = {name.removeprefix("blocks.0."): x for name, x in cache.items()}
+    resid, z, mid = intact["resid_pre"], intact["attn.z"], intact["resid_mid"]
+    post = intact["resid_post"]
+    z_of_head_1 = z * torch.tensor([[0.0], [1.0]], device="cpu")
+    mid_of_head_1 = layer.o(z_of_head_1.flatten(-2))
+
+    conditions = nothing, head_1 = Zeroed(), Zeroed(heads=frozenset({0}), skip=True)
+    block = CompiledBlock(layer, range(length))
+    first_mids = CompiledFirstLayer(model).mids(tokens, slice(None), conditions)
+    mids = block.mids(resid, z, conditions)
+    rows = mid.flatten(0, 1)
+    fired = block.fire(rows)
+    all_neurons = bits(torch.ones(1, KNOWN.d_ff, dtype=torch.bool, device="cpu"))[0]
+    with_neurons = block.with_neurons(rows, fired, all_neurons, torch.arange(len(rows)))
+    compared = [
+        (first_mids[nothing], mid),
+        (first_mids[head_1], mid_of_head_1),
+        (block.z(resid), z),
+        (mids[nothing], mid),
+        (mids[head_1], mid_of_head_1),
+        (block.after(mid, nothing), post),
+        (fired.neurons, intact["mlp.post"].flatten(0, 1)),
+        (with_neurons + layer.down.bias, post.flatten(0, 1)),
+        (CompiledUnembedding(model)(post), logits),
+    ]
+    return all(torch.allclose(x, y, CLOSE, CLOSE * float(y.abs().max())) for x, y in compared)
+
+
+def _known_model() -> Transformer:
+    """Return a model whose weights depend on nothing; the caller's random numbers stay the same."""
+    with torch.random.fork_rng(devices=[]):
+        model = Transformer(KNOWN).to("cpu", torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.normal_(std=0.2, generator=generator)
+    return model

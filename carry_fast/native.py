@@ -1,7 +1,8 @@
 """C++ that is compiled where it is used first, and kept for later.
 
 A library's name has a hash of all that decides what is in it: the sources, the compiler, its
-options and the kind of processor.
+options and the kind of processor. The file ends with the sha256 of what stands before: a library
+that was cut or changed is built again.
 """
 
 import ctypes
@@ -15,7 +16,6 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
 
-from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_fast import processor
 from carry_fast.processor import Processor
@@ -30,6 +30,10 @@ class CannotBuild(Exception):
     """The reason why there is no library here, as a part of a sentence."""
 
 
+class Lacking(CannotBuild):
+    """What this machine lacks: there it is usual that nothing is compiled."""
+
+
 def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> ctypes.CDLL:
     """Return the library that a C++ source makes, from the cache if it was built before.
 
@@ -41,53 +45,69 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
     Raises:
         CannotBuild: It cannot be built or loaded here.
     """
-    this = processor.this()
-    if not this.instructions:
-        raise CannotBuild("this system has no list of the processor's instructions")
-    if missing := needed - this.instructions:
-        raise CannotBuild(f"the processor lacks {', '.join(sorted(missing))}")
     environment = tuple(map(os.environ.get, ENVIRONMENT))
-    built = _built(source, tuple(flags), this, environment)
-    if isinstance(built, str):
-        raise CannotBuild(built)
+    built = _built(source, tuple(flags), frozenset(needed), processor.this(), environment)
+    if isinstance(built, CannotBuild):
+        raise built
     return built
 
 
 @cache
 def _built(
-    source: Path, flags: tuple[str, ...], this: Processor, environment: tuple[str | None, ...]
-) -> ctypes.CDLL | str:
+    source: Path,
+    flags: tuple[str, ...],
+    needed: frozenset[str],
+    this: Processor,
+    environment: tuple[str | None, ...],
+) -> ctypes.CDLL | CannotBuild:
     """Return the loaded library; or the reason why there is none, so that failures are cached too.
 
     `environment`, the values of `ENVIRONMENT`, belongs to the cache's key: they are read below.
     """
     try:
-        return _build(source, flags, this)
+        return _build(source, flags, needed, this)
     except CannotBuild as error:
-        return str(error)
+        return error
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").splitlines()
+        messages = [line for line in lines if "error" in line]
+        return CannotBuild(f"{error.cmd[0]}: {[*messages, f'exit {error.returncode}'][0]}")
+    except Exception as error:  # whatever it is, the numbers can be had without the library
+        return CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another folder")
 
 
-def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL:
+def _build(
+    source: Path, flags: tuple[str, ...], needed: frozenset[str], this: Processor
+) -> ctypes.CDLL:
+    if not this.instructions:
+        raise Lacking("this system has no list of the processor's instructions")
+    if missing := needed - this.instructions:
+        raise Lacking(f"the processor lacks {', '.join(sorted(missing))}")
     compiler = _compiler()
     texts = [path.read_text() for path in (source, *_headers(source))]
     key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(this.instructions)])
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     path = _cache_folder() / name
-    try:
-        if not path.exists():
-            with replacing(path) as temporary:
-                output = ["-o", str(temporary), str(source)]
-                command = [*compiler, *FLAGS, *flags, f"-I{FOLDER}", *output]
-                subprocess.run(command, check=True, capture_output=True, text=True)
-        return ctypes.CDLL(str(path))
-    except subprocess.CalledProcessError as error:
-        messages = [line for line in error.stderr.splitlines() if "error" in line]
-        message = messages[0] if messages else f"exit {error.returncode}"
-        raise CannotBuild(f"{compiler[0]}: {message}") from error
-    except BadInput as error:
-        raise CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another") from error
-    except OSError as error:
-        raise CannotBuild(str(error)) from error
+    if not _is_whole(path):
+        with replacing(path) as temporary:
+            output = ["-o", str(temporary), str(source)]
+            command = [*compiler, *FLAGS, *flags, f"-I{FOLDER}", *output]
+            subprocess.run(command, check=True, capture_output=True)
+            temporary.write_bytes(_with_digest(temporary.read_bytes()))
+            ctypes.CDLL(str(temporary))  # raises an error if the compiler has made no library
+    return ctypes.CDLL(str(path))
+
+
+def _is_whole(path: Path) -> bool:
+    """Return True if this file is a library as it was built; loading any other could crash."""
+    if not path.is_file():  # opening a FIFO would wait for its writer
+        return False
+    content = path.read_bytes()
+    return content == _with_digest(content[: -hashlib.sha256().digest_size])
+
+
+def _with_digest(content: bytes) -> bytes:
+    return content + hashlib.sha256(content).digest()
 
 
 def _headers(source: Path) -> list[Path]:
@@ -95,12 +115,8 @@ def _headers(source: Path) -> list[Path]:
 
 
 def _cache_folder() -> Path:
-    """Return the user's folder for what can be made again; raise `CannotBuild` without a home."""
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
-    except RuntimeError as error:
-        reason = "there is no home folder; XDG_CACHE_HOME can name a cache folder"
-        raise CannotBuild(reason) from error
+    """Return the user's folder for what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carry_core"
 
 
 def _compiler() -> list[str]:
@@ -111,5 +127,5 @@ def _compiler() -> list[str]:
     except ValueError as error:
         raise CannotBuild(f"CXX is {command!r}, which is no command: {error}") from error
     if not words or shutil.which(words[0]) is None:
-        raise CannotBuild(f"there is no compiler {words[0] if words else command!r}")
+        raise Lacking(f"there is no compiler {words[0] if words else command!r}")
     return words

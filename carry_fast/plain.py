@@ -1,4 +1,4 @@
-"""Checks that a model is plain, so that its weights alone determine what it computes.
+"""The one place that decides whether a model is plain: its weights alone say what it computes.
 
 Everything in `carry_fast` reads weights instead of calling the model. That gives the model's own
 numbers only for a plain and precise `Transformer`. For any other model, it calls the model,
@@ -11,33 +11,46 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from carry_core import engine
 from carry_core.model import Block, Transformer, parameter_shapes
 
 EPS = 1e-5  # of a LayerNorm, as `native/norm.h` has it
-MODULES = {Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear}
 
 
 def is_plain(model: nn.Module) -> bool:
     """Return True if the model's weights alone determine what it computes.
 
-    A subclass, a wrapped or replaced part, a PyTorch hook or a parametrization may change that.
+    A subclass, a wrapped or replaced part, a method that was replaced, a block of another shape, a
+    PyTorch hook or a parametrization may change that.
     """
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return False
+    if engine.methods() != engine.METHODS:
         return False
     if not all(type(parameter) is nn.Parameter for parameter in model.parameters()):
         return False
     for part in model.modules():
-        if type(part) not in MODULES or part._forward_hooks or part._forward_pre_hooks:
+        if type(part) not in engine.MODULES or part._forward_hooks or part._forward_pre_hooks:
             return False
         if _has_replaced_method(part):
             return False
     return (
         type(model) is Transformer
         and len(model.blocks) == model.config.layers
-        and all(type(block) is Block for block in model.blocks)
+        and all(_is_usual_block(model, l) for l in range(model.config.layers))
         and type(model.embed) is nn.Embedding
         and model.embed.max_norm is None
         and _has_usual_parameters(model)
+    )
+
+
+def _is_usual_block(model: Transformer, l: int) -> bool:
+    """Return True if a block is one of the model's config, for sums of its length."""
+    block, config = model.blocks[l], model.config
+    return (
+        type(block) is Block
+        and (block.config, block.prefix) == (config, f"blocks.{l}")
+        and block.rotation.shape == (config.layout.length, config.d_head // 2, 2)
     )
 
 

@@ -137,7 +137,7 @@ class SharedPrefix:
         watch: Hook | None = None,
         sources: Sources = (),
     ) -> None:
-        self.model, self.read = model, read
+        self.model, self.read = model, model.config.checked_read(read)
         self.interventions = [*interventions]
         self.hooks = hooks_of(model, interventions, read, sources)
         own_sources = sources or [None] * len(interventions)
@@ -153,7 +153,7 @@ class SharedPrefix:
             self.watch = only_seen_by(watch)
             self.interventions.append(INTACT)
             self.changes.append({})
-        self.first, self.blocks, self.unembed = parts_of(model, read)
+        self.first, self.blocks, self.unembed = parts_of(model, self.read)
 
     @torch.inference_mode()
     def __call__(

@@ -108,7 +108,7 @@ class GroupRuns(Runs):
 
 def load(
     group: str | os.PathLike[str],
-    source: str = "ours",
+    source: str | None = None,
     *,
     recipe: str | None = None,
     runs: Collection[int] | None = None,
@@ -118,18 +118,18 @@ def load(
     They are those numbered `runs` (0 to 5 if None), of the recipe that leads (see `find`). In place
     of a group's name, you may give the path of a run's file, or of a folder with the files of some
     runs, in it or one folder down: then their records say which runs they are, and `runs` chooses
-    some of them.
+    some of them. `source` is `ours`, unless it is `author` or a path's records say so.
 
     Raises:
         BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
-            of another version.
+            of another version, or a path's runs are of another source or recipe.
     """
-    if is_path(group, source):
-        name, source, trained = at_path(Path(group), runs)
+    if is_path(group, source or "ours"):
+        name, source, trained = at_path(Path(group), runs, source, recipe)
         for run in trained.values():
             check_fits(run, name)
         return GroupRuns.of(name, source, trained)
-    name = cast(str, group)
+    name, source = cast(str, group), source or "ours"
     trained = leading(name, source, recipe, runs)
     absent = sorted(set(runs or ()) - trained.keys())
     if not trained or absent:
@@ -148,7 +148,7 @@ def is_path(group: str | os.PathLike[str], source: str = "ours") -> bool:
 
 def load_curves(
     group: str | os.PathLike[str],
-    source: str = "ours",
+    source: str | None = None,
     run: int | None = None,
     *,
     recipe: str | None = None,
@@ -164,8 +164,8 @@ def load_curves(
     Raises:
         BadInput: As `runs.load`; or `run` is not among the runs.
     """
-    if is_path(group, source):
-        name, source, trained = at_path(Path(group), runs)
+    if is_path(group, source or "ours"):
+        name, source, trained = at_path(Path(group), runs, source, recipe)
         paths = _curve_files(trained)
         if not paths:
             raise BadInput(
@@ -173,7 +173,7 @@ def load_curves(
                 "weights, as `carry train` writes them."
             )
     else:
-        name = cast(str, group)
+        name, source = cast(str, group), source or "ours"
         trained = leading(name, source, recipe, runs)
         paths = _curve_files(trained) if source == "ours" else _of_author(name, runs)
         absent = sorted(set(runs or ()) - paths.keys())

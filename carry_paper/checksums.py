@@ -52,6 +52,14 @@ def read_checksums() -> dict[str, str]:
     return sums
 
 
+def is_listed(path: Path) -> bool:
+    """Return True if this is a shipped file, or their list."""
+    if not path_of().exists():
+        return False
+    name = Path(os.path.relpath(os.path.realpath(path), os.path.realpath(data_dir()))).as_posix()
+    return name == SUMS or name in read_checksums()
+
+
 def _is_inside(name: str) -> bool:
     place = PurePosixPath(name)
     return not place.is_absolute() and ".." not in place.parts and str(place) == name

@@ -15,6 +15,8 @@ from carry_core.runs import History, remedy
 from carry_train.groups import Group
 
 PER_EPOCH = "train_"  # begins the names of curves that have a value for every epoch
+UNBOUNDED = ("_loss", "weight_norm")  # all other curves are shares
+ROUNDING = 1e-3  # of attention probabilities in float16
 
 
 def read_curves(path: Path, group: Group, epochs: int | None) -> History:
@@ -58,6 +60,9 @@ def check_curves(curves: History, group: Group, epochs: int | None) -> None:
             raise ValueError(
                 f"{name} is {curve.dtype} {[*curve.shape]}, expected numbers {[*expected]}"
             )
+        highest = np.inf if name.endswith(UNBOUNDED) else 1 + ROUNDING
+        if (curve < 0).any() or (curve > highest).any():
+            raise ValueError(f"{name} has numbers that are not from 0 to {highest:.0f}")
 
 
 def shapes_of_curves(group: Group) -> dict[str, tuple[int, ...]]:

@@ -11,6 +11,7 @@ import torch
 from carry_core.errors import BadInput
 from carry_core.files import write_json
 from carry_paper import bench, catalogue, cli
+from carry_paper.checksums import write_checksums
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger.measuring import Measuring
 
@@ -77,6 +78,7 @@ def test_the_installed_command(tmp_path):
         ),
         (("measure", "--source", "ours", "n9"), "Unknown group 'n9'"),
         (("measure", "--source", "ours", "--only", "tab9"), "No id of the ledger starts with"),
+        (("import-author", "x" * 300), "xxx: File name too long. Name another."),
         (("nonsense",), "No such command 'nonsense'. Try `"),
         (("claims",), "Missing option '--source'. Choose from: ours, author. Try `"),
     ],
@@ -87,6 +89,21 @@ def test_bad_input_is_one_line_and_changes_nothing(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert complaint in refused(*arguments)
     assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv"])
+@pytest.mark.parametrize("name", ["results/lines.csv.gz", "SHA256SUMS", "link.json"])
+def test_a_shipped_file_is_not_written_over(refused, data, option, name):
+    (data / "results").mkdir()
+    (data / "results" / "lines.csv.gz").write_text("shipped")
+    (data / "link.json").symlink_to(data / "results" / "lines.csv.gz")
+    write_checksums([data / "results" / "lines.csv.gz"])
+    before = (data / "SHA256SUMS").read_text()
+    path = str(data / name)
+    message = refused("claims", "--source", "ours", "--only", "data/", option, path)
+    assert f"{path} is shipped with the book, expected another file" in message
+    assert (data / "results" / "lines.csv.gz").read_text() == "shipped"
+    assert (data / "SHA256SUMS").read_text() == before
 
 
 @pytest.mark.parametrize(

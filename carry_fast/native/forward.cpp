@@ -1,5 +1,6 @@
 // The forward pass of the paper's transformer (App. A) in float, layer by layer, without the heads,
-// skips and MLPs that are ablated. `compiled.py` calls it.
+// skips and MLPs that are ablated. `compiled.py` calls it. Each function first looks whether there is
+// room for the sizes that it is given; where there is none, it returns false and does nothing.
 //
 // Norms' gains and shifts are folded into the linear maps behind them, and the scale of the scores
 // into the queries. A group of sums, or of rows of the stream, passes through a layer's part at
@@ -36,6 +37,11 @@ template <class Function> void for_each_group(long count, int threads, Function 
 }
 
 int up_to_whole(int count, int unit) { return (count + unit - 1) / unit * unit; }
+
+// True if all of `count` numbers are from 0 to `size` - 1.
+bool are_below(long size, const int* numbers, long count) {
+  return std::all_of(numbers, numbers + count, [=](int n) { return n >= 0 && n < size; });
+}
 
 // LayerNorm of `valid` rows of x, `width` apart. Up to a multiple of LANES, the last one follows
 // again.
@@ -86,46 +92,45 @@ struct Mlp {
 
 namespace {
 // ---- layer 0's attention, from tables ----
-constexpr int MOST_QUERIES = (MOST_POSITIONS + ROWS - 1) / ROWS * ROWS;
-constexpr int MOST_SOURCES = HEADS * MOST_POSITIONS;  // a key's position for each head
+// The attention probabilities of ROWS queries of a sum: a key's position for each head.
+using Pattern = float[ROWS][HEADS * MOST_POSITIONS];
 
-// The attention probabilities of one sum, [query][source]; zero beyond the last query.
-INLINE void look_up_pattern(const FirstLayer& layer, const int* row, float (*p)[MOST_SOURCES]) {
+// The attention probabilities of some queries of one sum. Beyond them, `p` keeps what it had.
+INLINE void look_up_pattern(const FirstLayer& layer, const int* row, const int* query, int queries,
+                            Pattern& p) {
   const long rows = (long)layer.length * layer.tokens;
-  for (int t = 0; t < layer.queries; t++)
+  for (int t = 0; t < queries; t++)
     for (int h = 0; h < HEADS; h++) {
-      const double* terms = layer.term + (h * rows + row[layer.query[t]]) * rows;
+      const double* terms = layer.term + (h * rows + row[query[t]]) * rows;
       double term[MOST_POSITIONS], total = 0;
       for (int j = 0; j < layer.length; j++) total += term[j] = terms[row[j]];
       for (int j = 0; j < layer.length; j++) p[t][h * layer.length + j] = term[j] / total;
     }
 }
 
-// The stream after layer 0's attention, at each query of one sum.
-INLINE void mix_first(const FirstLayer& layer, const int* row, const float (*p)[MOST_SOURCES],
-                      Zeroed zeroed, float* mid) {
+// The stream after layer 0's attention, at some queries of one sum.
+INLINE void mix_first(const FirstLayer& layer, const int* row, const int* query, int queries,
+                      const Pattern& p, Zeroed zeroed, float* mid) {
   const long rows = (long)layer.length * layer.tokens;
-  for (int c = 0; c < D; c += PANEL)
-    for (int t = 0; t < layer.queries; t += ROWS) {
-      Panel out[ROWS];
-      for (Panel& of_query : out) of_query = Panel(layer.bias + c);
-      for (int h = 0; h < HEADS; h++) {
-        if (zeroed.heads >> h & 1) continue;
-        for (int j = 0; j < layer.length; j++) {
-          Panel written(layer.written + (h * rows + row[j]) * D + c);
+  for (int c = 0; c < D; c += PANEL) {
+    Panel out[ROWS];
+    for (Panel& of_query : out) of_query = Panel(layer.bias + c);
+    for (int h = 0; h < HEADS; h++) {
+      if (zeroed.heads >> h & 1) continue;
+      for (int j = 0; j < layer.length; j++) {
+        Panel written(layer.written + (h * rows + row[j]) * D + c);
 #pragma GCC unroll 6
-          for (int i = 0; i < ROWS; i++)
-            out[i] = out[i] + p[t + i][h * layer.length + j] * written;
-        }
-      }
-      for (int i = 0; i < ROWS && t + i < layer.queries; i++) {
-        if (!zeroed.skip) {
-          int token = row[layer.query[t + i]] % layer.tokens;
-          out[i] = out[i] + Panel(layer.embedding + token * D + c);
-        }
-        store(mid + (t + i) * D + c, out[i]);
+        for (int i = 0; i < ROWS; i++) out[i] = out[i] + p[i][h * layer.length + j] * written;
       }
     }
+    for (int i = 0; i < queries; i++) {
+      if (!zeroed.skip) {
+        int token = row[query[i]] % layer.tokens;
+        out[i] = out[i] + Panel(layer.embedding + token * D + c);
+      }
+      store(mid + i * D + c, out[i]);
+    }
+  }
 }
 
 // ---- a later layer's attention ----
@@ -195,7 +200,7 @@ INLINE void fire(const Mlp& layer, const float* x, long width, int valid, Rows& 
   normalise_rows(x, width, valid, normed);
   apply(layer.up, normed[0], D, up_to_whole(valid, ROWS), [&](int r, int c, Panel y) {
     active[(r * d_ff + c) / PANEL] = positive(y.v[0]) | positive(y.v[1]) << LANES;
-    store(neurons + r * d_ff + c, max(y, 0));
+    store(neurons + r * d_ff + c, max(0, y));  // NaN stays NaN
   });
 }
 
@@ -222,22 +227,35 @@ INLINE void collect(int d_ff, const float* const (&neurons)[ROWS],
 extern "C" {
 // Layer 0's stream after its attention, [condition][count][queries][128], from each token's row,
 // [count][length].
-void first_mids(const FirstLayer* layer, long count, int threads, const int* rows, int conditions,
+bool first_mids(const FirstLayer* layer, long count, int threads, const int* rows, int conditions,
                 const Zeroed* zeroed, float* mids) {
-  const long size = (long)layer->queries * D;
+  const int length = layer->length;
+  if (length > MOST_POSITIONS || !are_below(length, layer->query, layer->queries) ||
+      !are_below((long)length * layer->tokens, rows, count * length))
+    return false;
   for_each_group(count, threads, [=](long first, int valid) {
-    alignas(64) float p[MOST_QUERIES][MOST_SOURCES] = {};
+    alignas(64) Pattern p = {};
     for (long sum = first; sum < first + valid; sum++) {
-      const int* row = rows + sum * layer->length;
-      look_up_pattern(*layer, row, p);
-      for (int i = 0; i < conditions; i++)
-        mix_first(*layer, row, p, zeroed[i], mids + (i * count + sum) * size);
+      const int* row = rows + sum * length;
+      for (int t = 0; t < layer->queries; t += ROWS) {
+        const int* query = layer->query + t;
+        const int queries = std::min(ROWS, layer->queries - t);
+        look_up_pattern(*layer, row, query, queries, p);
+        for (int i = 0; i < conditions; i++) {
+          float* mid = mids + ((i * count + sum) * layer->queries + t) * D;
+          mix_first(*layer, row, query, queries, p, zeroed[i], mid);
+        }
+      }
     }
   });
+  return true;
 }
 
 // The heads' outputs, [count][queries][128], from the stream, [count][length][128].
-void attention(const Attention* layer, long count, int threads, const float* resid, float* z) {
+bool attention(const Attention* layer, long count, int threads, const float* resid, float* z) {
+  if (layer->length > MOST_POSITIONS || layer->kv.out > 2 * D || layer->q.out > D ||
+      !are_below(layer->length, layer->query, layer->queries))
+    return false;
   const long width = (long)layer->length * D;
   for_each_group(count, threads, [=](long first, int valid) {
     AttentionMemory& memory = memory_of<AttentionMemory>();
@@ -262,12 +280,15 @@ void attention(const Attention* layer, long count, int threads, const float* res
       }
     }
   });
+  return true;
 }
 
 // The stream after the attention, [condition][rows][128], from the heads' outputs and the stream
 // before it, [rows][128].
-void mids(const Output* layer, long count, int threads, const float* z, const float* resid,
+bool mids(const Output* layer, long count, int threads, const float* z, const float* resid,
           int conditions, const Zeroed* zeroed, float* to) {
+  for (const Linear& head : layer->heads)
+    if (head.out > D) return false;
   for_each_group(count, threads, [=](long first, int valid) {
     alignas(64) Rows of_head[HEADS], padded;
     const float* from = z + first * D;
@@ -288,12 +309,14 @@ void mids(const Output* layer, long count, int threads, const float* z, const fl
         store(to + (i * count + first + r) * D, mid);
       }
   });
+  return true;
 }
 
 // The stream after the MLP, from the one before it: [count][queries][128] both. If `chosen` is given,
 // only neurons whose bits are set in it write.
-void mlp(const Mlp* layer, long count, int threads, int queries, const float* mid,
+bool mlp(const Mlp* layer, long count, int threads, int queries, const float* mid,
          const Bits* chosen, float* post) {
+  if (layer->up.out > MOST_NEURONS || layer->down.in > MOST_NEURONS) return false;
   const long width = (long)queries * D;
   for_each_group(count, threads, [=](long first, int valid) {
     MlpMemory& memory = memory_of<MlpMemory>();
@@ -317,10 +340,12 @@ void mlp(const Mlp* layer, long count, int threads, int queries, const float* mi
       }
     }
   });
+  return true;
 }
 
 // The neurons, [rows][d_ff], with their bits, from the stream before the MLP.
-void neurons(const Mlp* layer, long count, int threads, const float* mid, float* to, Bits* active) {
+bool neurons(const Mlp* layer, long count, int threads, const float* mid, float* to, Bits* active) {
+  if (layer->up.out > MOST_NEURONS) return false;
   for_each_group(count, threads, [=](long first, int valid) {
     MlpMemory& memory = memory_of<MlpMemory>();
     const int d_ff = layer->up.out;
@@ -328,12 +353,15 @@ void neurons(const Mlp* layer, long count, int threads, const float* mid, float*
     memcpy(to + first * d_ff, memory.neurons, valid * d_ff * sizeof(float));
     memcpy(active + first * d_ff / PANEL, memory.active, valid * d_ff / PANEL * sizeof(Bits));
   });
+  return true;
 }
 
 // Adds what some neurons write, those whose bits are set in `chosen`, to some rows of a stream,
 // [rows][128]: from the neurons of all rows, and the projection down without its bias.
-void add_neurons(const Linear* down, long count, int threads, const int* row, const Bits* chosen,
-                 const float* neurons, const Bits* active, const float* stream, float* to) {
+bool add_neurons(const Linear* down, long count, int threads, const int* row, long rows_of_stream,
+                 const Bits* chosen, const float* neurons, const Bits* active, const float* stream,
+                 float* to) {
+  if (down->in > MOST_NEURONS || !are_below(rows_of_stream, row, count)) return false;
   for_each_group(count, threads, [=](long first, int valid) {
     Columns<MOST_NEURONS>& collected = memory_of<MlpMemory>().collected;
     const int d_ff = down->in;
@@ -352,11 +380,13 @@ void add_neurons(const Linear* down, long count, int threads, const int* row, co
       });
     }
   });
+  return true;
 }
 
 // Logits, [rows][vocabulary], from the stream after the last layer.
-void logits(const Linear* unembed, long count, int threads, int vocabulary, const float* resid,
+bool logits(const Linear* unembed, long count, int threads, int vocabulary, const float* resid,
             float* to) {
+  if (vocabulary > unembed->out) return false;
   for_each_group(count, threads, [=](long first, int valid) {
     alignas(64) Rows normed;
     normalise_rows(resid + first * D, D, valid, normed);
@@ -368,5 +398,6 @@ void logits(const Linear* unembed, long count, int threads, int vocabulary, cons
                std::min(PANEL, vocabulary - c) * sizeof columns[0]);
     });
   });
+  return true;
 }
 }

@@ -188,15 +188,15 @@ INLINE void transpose(Vec (&v)[LANES]) {
 }
 
 // ---- bits ----
-// A bit for each lane above zero.
+// A bit for each lane above zero, or NaN.
 INLINE uint32_t positive(Vec x) {
 #if VECTOR_BITS == 512 && defined __AVX512F__
-  return _mm512_cmp_ps_mask(x, Vec{}, _CMP_GT_OQ);
+  return _mm512_cmp_ps_mask(x, Vec{}, _CMP_NLE_UQ);
 #elif VECTOR_BITS == 256 && defined __AVX2__
-  return _mm256_movemask_ps(_mm256_cmp_ps(x, Vec{}, _CMP_GT_OQ));
+  return _mm256_movemask_ps(_mm256_cmp_ps(x, Vec{}, _CMP_NLE_UQ));
 #else
   uint32_t bits = 0;
-  for (int lane = 0; lane < LANES; lane++) bits |= (uint32_t)(x[lane] > 0) << lane;
+  for (int lane = 0; lane < LANES; lane++) bits |= (uint32_t)!(x[lane] <= 0) << lane;
   return bits;
 #endif
 }

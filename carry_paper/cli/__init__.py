@@ -49,6 +49,11 @@ def main() -> None:
     except (click.ClickException, BadInput) as error:
         click.echo(complaint(error), err=True)
         sys.exit(2)
+    except OSError as error:  # such as a name that the operating system does not take
+        if error.filename is None:
+            raise
+        click.echo(f"{error.filename}: {error.strerror}. Name another.", err=True)
+        sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
         is_training = sys.argv[1:2] in (["train"], ["cell"])
         goes_on = "; what was finished is kept, and the same command goes on from there"

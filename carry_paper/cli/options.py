@@ -16,7 +16,7 @@ import torch
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, is_packaged
-from carry_paper.checksums import SUMS
+from carry_paper.checksums import SUMS, is_listed
 from carry_paper.cli.progress import counted
 from carry_train.seeds import MOST_SEED
 
@@ -56,6 +56,8 @@ class Target(click.Path):
         check_writable(path.parent, path.name)
         if path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
+        if is_listed(path):
+            self.fail(f"{path} is shipped with the book, expected another file.", param, ctx)
         return path
 
 

@@ -487,12 +487,26 @@ def full_ablation_works(
     accuracy: float = NO_CARRY_ACCURACY,
     carry: float = CARRY_MOSTLY_LOST,
 ) -> bool:
-    """Return True if without its final MLP a run only fails to carry (App. C.2), by `cells_left`.
+    """Return True if without its final MLP, or its carry neurons, a run only fails to carry (C.2).
+
+    It is judged by `cells_left`.
 
     Digits without a carry-in stay correct, by the accuracy that says for other groups whether a run
     can take the ablation, and of those with one more are lost than are left.
     """
     return bool(measured["no_carry_cells"] >= accuracy and measured["carry_cells"] < carry)
+
+
+def correct_or_off_by_one(survey: Survey) -> Fields:
+    """Lowest share of a cell without the final MLP that is correct or off by one (App. C.3)."""
+    table = survey.without_mlp
+    shares = (table.accuracy + table.corrected).double()
+    return {"value": float(shares.min()), "mean": float(shares.mean())}
+
+
+def is_correct_or_off_by_one(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
+    """Return True if in each cell of `correct_or_off_by_one` nearly all digits are one of both."""
+    return bool(measured["value"] >= cell)
 
 
 # From this share on, most carries are lost.
@@ -558,19 +572,6 @@ def joint_ablation(survey: Survey) -> Fields:
 def adds_without_carrying(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
     """Return True if the model of `joint_ablation` is very good at digits without a carry-in."""
     return bool(measured["value"] >= accuracy)
-
-
-def dissection_works(survey: Survey) -> Fields:
-    """Correlation with a model that cannot carry, carry neurons ablated (Sec. 5, App. C.2).
-
-    The survey has to include the dissection.
-    """
-    assert survey.dissected is not None
-    return {
-        "value": no_carry_correlation(survey.dissected.cells),
-        "neurons": survey.dissected.neurons,
-        "without_the_whole_MLP": no_carry_correlation(survey.without_mlp),
-    }
 
 
 def cosine_spread(resid: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:

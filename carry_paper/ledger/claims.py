@@ -80,6 +80,10 @@ QUANTIFIERS = {
         "reproduced if a run shows it; if none does, differs on the author's six, of which the "
         "paper speaks, and can't tell on ours"
     ),
+    "open": (
+        "can't tell: it is of groups, not of runs, and no rule was fixed before they were "
+        "measured; the runs of each group that show it are counted"
+    ),
     "none": (
         "reproduced if no run shows it, mostly if at most a third does, "
         "differs if two thirds do, else mixed"

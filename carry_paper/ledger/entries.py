@@ -95,7 +95,6 @@ class Entry:
         counts: For a count, the rule by which a run counts.
         shown_run: The released run whose number the paper prints; None if it is about all runs.
         among: The runs that the number is about; None if all are.
-        mean_over: The group over whose runs a finding's value is the mean; all if "".
         beside: The runs of another group with which the rule compares each run.
         parents: The groups from which the runs were trained on, whose weights are read as well.
         epoch: The epoch of the weights, by the paper's count; the last if None. If it is given, the
@@ -115,7 +114,6 @@ class Entry:
     counts: Rule | None = None
     shown_run: int | None = None
     among: Among | None = None
-    mean_over: str = ""
     beside: Beside | None = None
     parents: tuple[str, ...] = ()
     epoch: int | None = None
@@ -182,8 +180,6 @@ def finding(
     names = (groups,) if isinstance(groups, str) else tuple(groups)
     need = Need(frozenset(ablate), dissect)
     method = more.pop("method", "") or _method(function, value)
-    if more.get("mean_over"):
-        method += f" The value is the mean over the runs of {more['mean_over']}."
     return Entry(function, names, value, shows, need=need, method=method, **more)
 
 

@@ -456,11 +456,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
         shows_at[bar] = [says(rule, fields | compared) for fields in all_fields]
 
     values = [part.value for part in parts]
-    counted = [
-        value
-        for record, value in zip(records, values, strict=True)
-        if record["group"] == (entry.mean_over or record["group"]) and value is not None
-    ]
+    counted = [value for value in values if value is not None]
     others = []
     for record, part in zip(records, parts, strict=True):
         # Of a quantity that is several values, each is by itself.
@@ -600,6 +596,7 @@ def judged(
     sentences = [
         row.detail,
         judgement.detail,
+        row.shown_by_group,
         row.disagreement(claim.range),
         row.fields_in_words,
     ]

@@ -306,8 +306,9 @@ ROWS: dict[str, Entry] = {
     "finding/kink": finding(MAIN, dynamics.kink, shows=dynamics.starts_at_the_kink),
     # App. A.1
     "finding/biases": finding(
-        [MAIN, N1], heads.biases, shows=heads.needs_biases_if_one_layer, mean_over=MAIN
+        elsewhere.HYPERPARAMETERS, heads.biases, shows=heads.needs_biases_if_one_layer
     ),
+    "finding/biases_one_layer": finding(N1, heads.biases, shows=heads.needs_biases_if_one_layer),
     # App. B
     "finding/one_layer_no_carry": finding(
         N1, geometry.one_layer_no_carry, shows=geometry.separates_nowhere
@@ -335,7 +336,7 @@ ROWS: dict[str, Entry] = {
         beside=Beside(MAIN, "runs_at_s_0.3"),
     ),
     "finding/dissection_without_decay": finding(
-        W0, heads.dissection_works, shows=heads.cannot_carry, dissect=True
+        W0, heads.wide_mlp_neurons, shows=heads.full_ablation_works, dissect=True
     ),
     "finding/no_grokking": finding(
         list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
@@ -347,6 +348,9 @@ ROWS: dict[str, Entry] = {
     ),
     "finding/carry_axis_dff512": finding(DFF512, neurons.carry_axis, shows=neurons.has_carry_axis),
     "finding/three_layers": finding(N3, heads.three_layers, shows=heads.loses_carries),
+    "finding/three_layers_off_by_one": finding(
+        N3, heads.correct_or_off_by_one, shows=heads.is_correct_or_off_by_one
+    ),
     "finding/three_layers_heads": finding(
         N3,
         heads.three_layers_heads,
@@ -389,12 +393,8 @@ ROWS: dict[str, Entry] = {
         DIGITS4, heads.first_layer_overlap, shows=heads.heads_are_similar
     ),
     # Sec. 6, App. H: six digits
-    "finding/length": finding(
-        [PAD6, PRIMED],
-        lengths.length,
-        shows=lengths.forgets_unless_primed,
-        mean_over=PAD6,
-    ),
+    "finding/length": finding(PAD6, lengths.length, shows=lengths.forgets_unless_primed),
+    "finding/length_primed": finding(PRIMED, lengths.length, shows=lengths.forgets_unless_primed),
     "finding/unprimed_staircase": finding(
         PAD6, heads.layer_staircases, shows=heads.has_staircase, epoch=500
     ),
@@ -476,10 +476,11 @@ ROWS: dict[str, Entry] = {
         DFF512, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
     ),
     # The abstract
-    "beyond/elsewhere": finding(
-        list(elsewhere.HYPERPARAMETERS),
-        elsewhere.elsewhere,
-        shows=elsewhere.most_runs_work_in_the_same_way,
+    "beyond/elsewhere_attention": finding(
+        elsewhere.HYPERPARAMETERS, elsewhere.last_attention, shows=typology.decides
+    ),
+    "beyond/elsewhere_mlp": finding(
+        elsewhere.HYPERPARAMETERS, elsewhere.final_mlp, shows=heads.cannot_carry
     ),
     # The carry line, and who writes it
     "beyond/one_line": swap_by_states("line", corner_table.moves_in_each_state),

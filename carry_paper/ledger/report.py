@@ -1,6 +1,5 @@
 """The ledger as tables on a terminal: one for each section, worst rows first."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from carry_paper.ledger.verdicts import VERDICTS, runs_show
 # The verdicts on rows beyond the paper, in words: nothing is attributed to the paper, and nothing
 # differs from it.
 BEYOND_THE_PAPER = {"reproduced": "holds", "differs": "does not hold"}
-RUN = re.compile(r"\brun(?=s?\b)")
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -96,19 +94,13 @@ def counted(n: int, verdict: str, *, beyond: bool = False) -> str:
 def shown_in_words(row: Row) -> str:
     """Return how many runs show a finding, with the exact interval: `4 of 6 runs show it (22–96%)`.
 
-    The interval, by Clopper and Pearson, is that of the share of runs; one run has none. If a
-    finding is about groups, it is groups that show it.
+    The interval, by Clopper and Pearson, is that of the share of runs; one run has none.
     """
     n_showing, n = row.shown or (0, 0)
-    words = of_groups(row, runs_show(n_showing, n))
+    words = runs_show(n_showing, n)
     if row.interval is None or n == 1:
         return words
     return f"{words} ({percents(row.interval[0])})"
-
-
-def of_groups(row: Row, words: str) -> str:
-    """Return words on the runs of a row; on groups, if it is groups that show it."""
-    return RUN.sub("group", words) if row.counts_groups else words
 
 
 def percents(ends: Sequence[float]) -> str:

@@ -11,7 +11,6 @@ from carry_paper.ledger.claims import Why, check_numbers
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, VERDICTS
 from carry_paper.schemas import one_of
-from carry_train import groups
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -94,11 +93,6 @@ class Row:
         return self.fields.get("run", [])
 
     @property
-    def counts_groups(self) -> bool:
-        """Return True if it is groups that show a finding, not runs."""
-        return bool(self.keys) and all(key in groups.GROUPS for key in self.keys)
-
-    @property
     def trainings(self) -> list[str]:
         """Return how runs were trained that were not trained as the paper's were."""
         trainings = set[str]()
@@ -113,6 +107,21 @@ class Row:
             return None
         shows = [shows for shows in self.fields["shows"] if shows is not None]
         return sum(shows), len(shows)
+
+    @property
+    def shown_by_group(self) -> str:
+        """Return how many runs of each group show a finding: `By group: 5 of 6 of n2_s0.1_w0.2, …`.
+
+        It is empty for a number, and for a row about one group.
+        """
+        counts: dict[str, list[bool]] = {}
+        for key, shows in zip(self.keys, self.fields.get("shows", []), strict=False):
+            if shows is not None:
+                counts.setdefault(key.rpartition(" ")[0], []).append(shows)
+        if len(counts) < 2:
+            return ""
+        parts = [f"{sum(shows)} of {len(shows)} of {group}" for group, shows in counts.items()]
+        return f"By group: {', '.join(parts)}."
 
     @property
     def half_width(self) -> float | None:

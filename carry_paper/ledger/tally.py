@@ -2,8 +2,8 @@
 
 A source's rows are printed numbers or findings of the paper. A table is one number, its cells are
 details of it. What was not run, and what is shown without a verdict, is counted apart, so that each
-count is a share of what could be judged. Rows that can hardly fail, and rows beyond the paper, are
-no part of it.
+count is beside what it is a share of. Rows that can hardly fail are no part of it, and the book's
+own findings, beyond the paper, are counted apart.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -41,31 +41,46 @@ class Tally:
         """The number of all."""
         return self.judged + self.unjudged + self.not_run
 
-    def words(self, names: Mapping[str, str]) -> str:
-        """Return the tally as a sentence whose counts add up.
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of all by verdict, those of none included; they add up to `total`."""
+        return {**self.verdicts, NO_VERDICT: self.unjudged, NOT_RUN: self.not_run}
+
+    def words(self, names: Mapping[str, tuple[str, str]]) -> str:
+        """Return the tally in words, such that each count is beside what it is a share of.
+
+        For example `of 65, 18 were judged: 8 reproduced, 10 can’t tell; 27 are shown and not
+        judged, 20 were not run`.
 
         Args:
-            names: The word for each verdict, such as `reproduced` or `hold`; others have none.
+            names: The words for one with a verdict, and for several.
         """
-        parts = []
-        for verdict in JUDGED:
-            if verdict in names and self.verdicts[verdict]:
-                parts.append(f"{self.verdicts[verdict]} {names[verdict]}")
-        sentence = f"of {self.judged} judged, {', '.join(parts)}" if parts else "none judged"
+        parts = [f"{n} {names[v][n != 1]}" for v, n in self.verdicts.items() if n]
+        judged = "1 was" if self.judged == 1 else f"{self.judged or 'none'} were"
+        sentence = f"of {self.total}, {judged} judged"
+        if parts:
+            sentence += f": {', '.join(parts)}"
+        others = []
         if self.unjudged:
-            sentence += f"; {self.unjudged} shown and not judged"
+            are = "is" if self.unjudged == 1 else "are"
+            others.append(f"{self.unjudged} {are} shown and not judged")
         if self.not_run:
-            sentence += f"; {self.not_run} not run"
-        return f"{sentence} ({self.total} in all)"
+            were = "was" if self.not_run == 1 else "were"
+            others.append(f"{self.not_run} {were} not run")
+        return "; ".join([sentence, ", ".join(others)] if others else [sentence])
 
 
-NUMBERS = {"reproduced": "reproduced", "differs": "differ", CANNOT_TELL: "can’t tell"}
+NUMBERS = {
+    "reproduced": ("reproduced", "reproduced"),
+    CANNOT_TELL: ("can’t tell", "can’t tell"),
+    "differs": ("differs", "differ"),
+}
 FINDINGS = {
-    "reproduced": "hold",
-    "mostly": "hold mostly",
-    "mixed": "hold in some runs",
-    CANNOT_TELL: "open",
-    "differs": "fail",
+    "reproduced": ("holds", "hold"),
+    "mostly": ("holds mostly", "hold mostly"),
+    "mixed": ("holds in some runs", "hold in some runs"),
+    CANNOT_TELL: ("is open", "are open"),
+    "differs": ("fails", "fail"),
 }
 
 
@@ -109,6 +124,12 @@ def findings(
         if claim.finding and claim.id not in left_out:
             verdicts.append(rows[claim.id].verdict)
     return _counted(verdicts)
+
+
+def beyond(rows: Mapping[str, Row], claims: Collection[Claim], left_out: Collection[str]) -> Tally:
+    """Return the tally of the book's own findings, beyond the paper; `left_out` are ids."""
+    own = [claim.id for claim in claims if claim.beyond and claim.id not in left_out]
+    return _counted([rows[name].verdict for name in own])
 
 
 def _counted(verdicts: Collection[str]) -> Tally:

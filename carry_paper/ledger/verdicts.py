@@ -37,6 +37,7 @@ TO_EXPLAIN = ("differs", "mixed", "mostly")  # rows with these verdicts have to 
 STANDARD_ERRORS = 3
 EQUIVALENT = 0.1  # share of a quantity's range; smaller differences do not count
 PAPER_RUNS = 6  # runs behind a mean of the paper
+OPEN = "open"  # the quantifier of a finding about groups, of which nothing is judged yet
 ENOUGH = 3  # runs that a finding needs, unless the paper states it of a single run
 EPSILON = 1e-6  # rounding of shares in float32
 Array = NDArray[np.float64]
@@ -446,7 +447,10 @@ def judge_finding(
         return Judgement(NO_VERDICT, None, detail, interval)
 
     settles = ""
-    if quantifier in BANDS:
+    if quantifier == OPEN:
+        verdict = CANNOT_TELL
+        settles = "a rule for groups that is fixed before they are measured anew"
+    elif quantifier in BANDS:
         n_agreeing = n - count if quantifier == "none" else count
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
     elif count:

@@ -17,7 +17,7 @@ from carry_core import carries
 from carry_core.runs import Runs, folder
 from carry_paper.ledger import export, ledger
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
-from carry_paper.ledger.report import counted, in_words, of_groups, percents
+from carry_paper.ledger.report import counted, in_words, percents
 from carry_paper.ledger.results import Row, gathered
 from carry_paper.ledger.verdicts import CANNOT_TELL, TO_EXPLAIN
 from carry_paper.pages import row_words, strips
@@ -171,7 +171,7 @@ class Line:
             if table is not None:
                 on_rows.append(table.words)
             if undecided:
-                on_rows.append(of_groups(row, f"{row_words.what_settles(undecided)}."))
+                on_rows.append(f"{row_words.what_settles(undecided)}.")
         return Pill(
             id=NOT_IN_AN_ID.sub("-", f"verdict-{source}-{row.id}-{row.verdict}"),
             verdict=row.verdict,

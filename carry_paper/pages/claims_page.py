@@ -5,12 +5,11 @@ template writes.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -19,7 +18,7 @@ from markupsafe import Markup, escape
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_paper import catalogue
-from carry_paper.ledger import claims, export, ledger, results
+from carry_paper.ledger import claims, export, ledger, results, tally
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
@@ -123,16 +122,6 @@ class Outcomes:
         trained = ", ".join(_training(name) for name in sorted(measured) if catalogue.find(name))
         return f"Our weights: {trained or 'none here'}."
 
-    def counts(self, source: str, *kinds: str) -> Counter[str]:
-        """Return the number of rows with each verdict.
-
-        Args:
-            source: One of the sources.
-            kinds: The rows' kinds; all if there are none.
-        """
-        of_kinds = [entry for entry in self.entries if entry.kind in (kinds or KINDS)]
-        return Counter(entry.verdict(source) for entry in of_kinds)
-
 
 def _training(group: str) -> str:
     """Return a description of how our runs of a group were trained."""
@@ -207,16 +196,47 @@ def in_words(counts: Mapping[str, int], signs: bool = False) -> str:
     return ", ".join(parts)
 
 
-def counts_table(outcomes: Outcomes) -> pd.DataFrame:
-    """Return the number of rows with each verdict, by source and kind, and the number of all."""
-    counts = {}
-    for source in outcomes.sources:
-        for kind in KINDS:
-            counts[HEADINGS[source], kind] = outcomes.counts(source, kind)
-    table = pd.DataFrame(counts)
-    verdicts = [verdict for verdict in SIGNS if verdict in table.index]
-    table = table.T[verdicts].fillna(0).astype(int)
-    return table.assign(rows=table.sum(axis=1))
+class Tallied(NamedTuple):
+    """A kind of row, how many there are, and the tally and its words of each source.
+
+    Attributes:
+        kind: `printed numbers`, `findings` or `beyond the paper`.
+        remark: What counts as one, for those who add up.
+        tallies: The tally of each source.
+        names: The words for its verdicts.
+    """
+
+    kind: str
+    remark: str
+    tallies: dict[str, tally.Tally]
+    names: Mapping[str, tuple[str, str]]
+
+    def words(self, source: str) -> str:
+        """Return the tally of a source in words."""
+        return self.tallies[source].words(self.names)
+
+
+def tallied(outcomes: Outcomes) -> list[Tallied]:
+    """Return the tally of each kind of row; those that can hardly fail are in none."""
+    all_claims = [entry.claim for entry in outcomes.entries]
+    left_out = {entry.claim.id for entry in outcomes.entries if entry.weightless}
+    kinds = []
+    for kind, remark, count, names in (
+        ("printed numbers", "each table counts once", tally.numbers, tally.NUMBERS),
+        ("findings", "what the paper says in words", tally.findings, tally.FINDINGS),
+        ("beyond the paper", "the book’s own findings", tally.beyond, tally.FINDINGS),
+    ):
+        tallies = {}
+        for source in outcomes.sources:
+            rows = {entry.claim.id: entry.rows[source] for entry in outcomes.entries}
+            tallies[source] = count(rows, all_claims, left_out)
+        kinds.append(Tallied(kind, remark, tallies, names))
+    return kinds
+
+
+def n_hardly_fail(outcomes: Outcomes) -> int:
+    """Return the number of rows that can hardly fail or repeat another, tables' cells left out."""
+    return sum(bool(e.weightless) and not e.claim.table for e in outcomes.entries)
 
 
 # ---- parts of the page
@@ -246,7 +266,8 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     """Return a part of the page.
 
     Args:
-        name: `legend`, the verdicts with their meaning and an example; `tables`, the comparisons
+        name: `tally`, how many numbers and findings got which verdict, each table counted once;
+            `legend`, the verdicts with their meaning and an example; `tables`, the comparisons
             of whole tables; `overview`, sections by sources with how many rows have which
             verdict, each count a link to those rows; `differing`, rows with some `verdicts` in
             sentences, the worst first; `grouped`, lists of such rows, those for the same `reason`
@@ -268,6 +289,8 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
             some=entries,
             reasons=reasons,
             tests=table_tests(outcomes),
+            kinds=tallied(outcomes),
+            n_hardly_fail=n_hardly_fail(outcomes),
         )
         .strip()
     )
@@ -278,11 +301,22 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     return Html(html, text, data_of(name, outcomes))
 
 
+def data_of_tally(outcomes: Outcomes) -> pd.DataFrame:
+    """Return the tally as a table: a row for each kind and source, a column for each verdict."""
+    counts = {}
+    for kind in tallied(outcomes):
+        for source, own in kind.tallies.items():
+            counts[kind.kind, source] = own.counts
+    return pd.DataFrame(counts).T.rename_axis(["kind", "source"]).reset_index()
+
+
 def data_of(name: str, outcomes: Outcomes) -> pd.DataFrame | None:
     """Return the data of a part that is a table; None for a list, whose rows the ledger has."""
     if name == "legend":
         meanings = [(verdict, *texts) for verdict, texts in MEANINGS.items()]
         return pd.DataFrame(meanings, columns=["verdict", "of a number", "of a finding"])
+    if name == "tally":
+        return data_of_tally(outcomes)
     if name == "tables":
         return pd.DataFrame([asdict(test) for test in table_tests(outcomes)])
     if name == "overview":
@@ -374,6 +408,7 @@ TEMPLATES.filters |= {
     "number": text,
     "query": urlencode,
     "share_a_rule": share_a_rule,
+    "capitalised": lambda text: text[:1].upper() + text[1:],
     "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
     "words": words,
 }

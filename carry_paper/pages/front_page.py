@@ -6,6 +6,7 @@ fact of these pages false.
 
 from carry_paper.ledger.report import counted
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
+from carry_paper.pages import claims_page
 from carry_paper.pages.claims_page import JudgedClaim, Outcomes
 
 # The first word of a finding, by its verdict; the weaker of two verdicts comes later.
@@ -42,6 +43,16 @@ def leads(outcomes: Outcomes, **ids: str) -> dict[str, str]:
     """Return the first words of the sentences on some findings: `NAME_lead` for each `NAME=id`."""
     entries = {entry.claim.id: entry for entry in outcomes.entries}
     return {f"{name}_lead": lead(entries[id_]) for name, id_ in ids.items()}
+
+
+def tally(outcomes: Outcomes) -> dict[str, str]:
+    """Return the tally in words: `numbers_author`, `findings_ours` and so on."""
+    numbers, findings, _ = claims_page.tallied(outcomes)
+    values = {}
+    for name, kind in {"numbers": numbers, "findings": findings}.items():
+        for source in outcomes.sources:
+            values[f"{name}_{source}"] = kind.words(source)
+    return values
 
 
 def verdicts(outcomes: Outcomes, **ids: str) -> dict[str, str]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from carry_paper.ledger import report
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.report import percents
 from carry_paper.ledger.results import Row, gathered
@@ -39,6 +38,7 @@ QUANTITIES = {
     "some": "some runs",
     "one": "one run",
     "none": "no run",
+    "open": "groups",
 }
 
 # The meaning of each verdict on a number and on a finding; "" where it has none.
@@ -76,7 +76,9 @@ MEANINGS_BEYOND = {
     "reproduced": "As many runs show it as the row asks for: all, or for “most” two thirds.",
     "mostly": "The row asks it of all runs; two thirds or more show it, but not all.",
     "mixed": MEANINGS["mixed"][1],
-    CANNOT_TELL: "There are too few runs, no run can say, or the row asks for more than one bar.",
+    CANNOT_TELL: (
+        "There are too few runs, no run can say, or it is of groups for which no rule is fixed yet."
+    ),
     "differs": "At most a third of the runs show it. The paper does not say that they do.",
     NO_VERDICT: "It is shown, and not judged.",
     NOT_RUN: MEANINGS[NOT_RUN][1],
@@ -86,9 +88,9 @@ MEANINGS_BEYOND = {
 def meaning(row: Row) -> str:
     """Return the meaning of a row's verdict, in a sentence."""
     if claims()[row.id].beyond:
-        return report.of_groups(row, MEANINGS_BEYOND[row.verdict])
+        return MEANINGS_BEYOND[row.verdict]
     of_number, of_finding = MEANINGS[row.verdict]
-    return report.of_groups(row, of_finding if row.paper is None else of_number)
+    return of_finding if row.paper is None else of_number
 
 
 def number(value: Any, claim: Claim) -> str:
@@ -217,6 +219,8 @@ def rule_here(rows: Sequence[Row], source: str) -> str:
     sentences = []
     if row.reason:
         sentences.append(f"{row.reason[:1].upper()}{row.reason[1:]}.")
+    if row.shown_by_group:
+        sentences.append(row.shown_by_group)
     tolerances = [row.tolerance for row in rows if row.tolerance is not None]
     if tolerances:
         words = f"Allowed here: ±{in_short(min(tolerances))}"
@@ -226,8 +230,7 @@ def rule_here(rows: Sequence[Row], source: str) -> str:
     if len(rows) == 1 and source == "ours" and row.interval is not None:
         low, high = row.interval[0]
         if row.paper is None:
-            share = report.of_groups(row, "share of runs")
-            sentences.append(f"95% interval of the {share}: {percents((low, high))}.")
+            sentences.append(f"95% interval of the share of runs: {percents((low, high))}.")
         else:
             ends = f"{in_short(low)} to {in_short(high)}"
             sentences.append(f"95% interval of the difference: {ends}.")
@@ -243,8 +246,8 @@ def difference(row: Row) -> str:
         if not without:
             return ""
         if len(without) == len(row.keys):
-            return report.of_groups(row, "in no run")
-        return f"not in {report.of_groups(row, of_groups(without))}"
+            return "in no run"
+        return f"not in {of_groups(without)}"
     if row.value is None or isinstance(row.value, list):
         return ""
     claim = claims()[row.id]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from carry_paper.ledger.claims import Claim, claims
-from carry_paper.ledger.report import of_groups, text
+from carry_paper.ledger.report import text
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import runs_show
 from carry_paper.pages.minus import minus_signs
@@ -169,7 +169,7 @@ def _of_finding(source: str, row: Row) -> Lane | None:
         x = round(LEFT + pitch * i, 1)
         marks.append(Mark(x, HEIGHT / 2, f"{_named(key)} {words}{value}", look))
     n_showing, n_able = row.shown or (0, 0)
-    label = of_groups(row, runs_show(n_showing, n_able))
+    label = runs_show(n_showing, n_able)
     failing = difference(row)
     if failing and n_able > 1:
         label += f", {failing}"

@@ -653,16 +653,12 @@ def staircase_falls(steps: pd.DataFrame) -> dict[str, Any]:
 
 
 def final_mlp_paths(correlations: pd.DataFrame) -> dict[str, Any]:
-    """Return the path of each run's correlation without the final MLP (App. H.1).
-
-    Also return the runs in which it rises, and those in which it ends where the final MLP carries.
-    """
+    """Return each run's correlation without the final MLP by epoch, and where it rises (App. H)."""
     paths = {run: rows.correlation.tolist() for run, rows in correlations.groupby("run")}
     in_words = [" → ".join(f"{x:.2f}" for x in path) for path in paths.values()]
     return {
         "mlp_path": minus_signs("; ".join(in_words)),
         "mlp_rises": {run: path[-1] > path[0] for run, path in paths.items()},
-        "mlp_carries": {run: path[-1] >= CANNOT_CARRY_CORRELATION for run, path in paths.items()},
     }
 
 

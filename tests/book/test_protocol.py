@@ -38,6 +38,7 @@ ROW = r"`((?:finding|beyond|n2|n2_w0|n2_s01|n3|digits4|pad6|pad6_finetuned|llm|t
 ABOUT_ALL = "rule-equivalence"
 GONE = {
     "beyond/attention",
+    "beyond/elsewhere",
     "beyond/one_head",
     "beyond/past_final_mlp",
     "beyond/random_neurons",

@@ -217,3 +217,49 @@ NONE_SUCH = [
 def test_parts_that_do_not_exist_are_named(intervention):
     with pytest.raises(BadInput, match="expected"):
         intervention.hook(Transformer(ModelConfig(d_model=16)))
+
+
+@pytest.mark.parametrize("mask", [[True, False], torch.tensor([False, True])], ids=str)
+def test_a_mask_names_no_positions_or_parts(mask):
+    with pytest.raises(BadInput, match="^positions=.*: expected values such as"):
+        Ablation(mlps={1}, positions=mask)
+    with pytest.raises(BadInput, match="^mlps=.*: expected values such as"):
+        Ablation(mlps=mask)
+    with pytest.raises(BadInput, match="^heads=.*: expected values such as"):
+        Ablation(heads=[mask])
+
+
+def test_whole_numbers_of_any_type_name_positions():
+    positions = [torch.tensor(7), 8, torch.tensor([9])[0]]
+    assert Ablation(mlps={1}, positions=positions) == Ablation(mlps={1}, positions=(7, 8, 9))
+    assert str(Ablation(mlps={1}, positions=())) == "without MLP 1 at no position"
+
+
+def test_combined_interventions_that_share_a_part_are_not_taken_for_one(model, config):
+    """Both end with the same change of one hook point; before it, one of them has another."""
+    tokens, last = tokens_of(config), config.layers - 1
+    later = Ablation(heads={(last, 1)})
+    earlier = Ablation(heads={(last, 0)}, positions=config.layout.answer)
+    both = [later, earlier | later, later | earlier]
+    shared = SharedPrefix(model, both, config.layout.answer)(tokens)
+    expected = [model(tokens, i.hook(model))[:, config.layout.answer] for i in both]
+    for actual, logits in zip(shared, expected, strict=True):
+        assert_close(actual, logits)
+    assert not torch.equal(expected[0], expected[1])
+
+
+def test_a_patch_in_a_combined_one_keeps_its_own_source(model, config):
+    tokens, last = tokens_of(config), config.layers - 1
+    own, others = Patch(mlps={last}, source=(1, 2)), Patch(heads={(0, 0)})
+    cache = (torch.tensor([3]), torch.tensor([4]))
+    actual = model(tokens, Combined((own, others)).hook(model, cache))
+    given = Patch(heads={(0, 0)}, source=(3, 4))
+    assert_close(actual, model(tokens, Combined((own, given)).hook(model)))
+    swapped = Patch(mlps={last}, source=(3, 4))
+    assert not torch.allclose(actual, model(tokens, Combined((swapped, given)).hook(model)))
+
+
+def test_a_patch_has_a_value_for_one_sum_or_for_each(model, config):
+    tokens, (a, b) = tokens_of(config, count=5), drawn(config, count=3)
+    with pytest.raises(BadInput, match="A patch from 3 sums in a batch of 5: expected one, or"):
+        model(tokens, Patch(heads={(0, 0)}).hook(model, (a, b)))

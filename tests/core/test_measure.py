@@ -391,3 +391,47 @@ def test_a_pair_of_numbers_is_still_taken_with_a_line(noisy, name):
     with pytest.warns(FutureWarning, match=line):
         frame = measure.accuracy(noisy, sums=pair) if name else measure.accuracy(noisy, pair)
     pd.testing.assert_frame_equal(frame, measure.accuracy(noisy, a, b))
+
+
+def test_nothing_to_patch_is_one_line(model, config):
+    sums = drawn(config, count=4)
+    for parts, positions in ((["mlps"], []), ([], [1])):
+        with pytest.raises(BadInput, match="parts and positions=.*: expected at least one"):
+            measure.activation_patch(model, sums, sums, parts, torch.mean, positions)
+    with pytest.raises(BadInput, match="^parts=5: expected names such as heads"):
+        measure.activation_patch(model, sums, sums, 5, torch.mean)
+
+
+NO_METRICS = {
+    "no function": None,
+    "nothing": lambda logits: None,
+    "True": lambda logits: True,
+    "a tensor of True": lambda logits: logits.isfinite().all(),
+    "a complex tensor": lambda logits: logits.mean() * 1j,
+    "a complex number": lambda logits: 2j,
+    "text": lambda logits: "1.0",
+    "many numbers": lambda logits: logits[0],
+}
+
+
+@pytest.mark.parametrize("metric", NO_METRICS)
+def test_a_metric_that_gives_no_number_is_one_line(model, config, metric):
+    sums = drawn(config, count=4)
+    with pytest.raises(BadInput, match="^The metric returned .*: expected one number, such as a"):
+        measure.activation_patch(model, sums, sums, "mlps", NO_METRICS[metric])
+
+
+def test_a_class_may_be_named_without_a_list(model, config):
+    pattern = "0" * config.width
+    alone = measure.class_attention(model, pattern, 20, 0)
+    assert torch.equal(alone, measure.class_attention(model, [pattern], 20, 0))
+    with pytest.raises(BadInput, match="^classes=.*: expected at least one"):
+        measure.class_attention(model, [], 20, 0)
+
+
+def test_activations_of_all_points_need_no_names(model, config):
+    a, b = drawn(config, count=3)
+    every_point = measure.activations(model, a, b, None)
+    assert list(every_point) == config.hook_names
+    of_logits = measure.activations(model, a, b, lambda name: name == "logits")
+    assert_close(of_logits["logits"], every_point["logits"])

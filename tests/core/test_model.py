@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -267,3 +268,78 @@ def test_the_shapes_of_parameters_are_the_model_s_in_its_order(shape):
     config = SHAPES[shape]
     expected = [(name, p.shape) for name, p in Transformer(config).named_parameters()]
     assert list(parameter_shapes(config).items()) == expected
+
+
+def cut_in_place(x):
+    x.data = x.data[:1]
+
+
+def averaged_in_place(x):
+    x.data = x.data.mean(1, keepdim=True)
+
+
+def resized_in_place(x):
+    x.resize_(1, 1, x.shape[-1])
+
+
+def rounded_in_place(x):
+    x.data = x.data.half()
+
+
+@pytest.mark.parametrize(
+    "change", [cut_in_place, averaged_in_place, resized_in_place, rounded_in_place]
+)
+def test_a_hook_cannot_change_the_shape_or_type_of_an_activation_in_place(change):
+    config = SHAPES["encoder"]
+    model, tokens = random_model(config), tokens_of(config)
+    message = "A hook at blocks.1.mlp_out returned torch.*: expected torch.float32 of shape"
+    for run in (
+        lambda: model.run_with_hooks(tokens, {"blocks.1.mlp_out": change}),
+        lambda: model(tokens, lambda name, x: change(x) if name == "blocks.1.mlp_out" else None),
+        lambda: model.run_with_cache(
+            tokens, hook=lambda name, x: change(x) if name == "blocks.1.mlp_out" else x
+        ),
+    ):
+        with pytest.raises(BadInput, match=message):
+            run()
+
+
+def test_a_hook_may_change_numbers_in_place():
+    config = SHAPES["encoder"]
+    model, tokens = random_model(config), tokens_of(config)
+    by_return = model.run_with_hooks(tokens, {"blocks.0.mlp_out": lambda x: x * 2})
+
+    def double(x):
+        x *= 2
+
+    with torch.no_grad():
+        assert torch.equal(model.run_with_hooks(tokens, {"blocks.0.mlp_out": double}), by_return)
+
+
+def raises(name):
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.parametrize("names", [5, raises])
+def test_names_that_are_none_are_one_line(names):
+    config = SHAPES["encoder"]
+    model, tokens = random_model(config), tokens_of(config)
+    with pytest.raises(BadInput, match="^names=.*: expected names such as embed, or a function"):
+        model.run_with_cache(tokens, names)
+
+
+MASKS = [
+    [True, False],
+    (True,),
+    torch.tensor([True, False]),
+    np.array([True, False]),
+    [np.bool_(True)],
+]
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_a_mask_is_not_taken_for_positions(mask):
+    config = SHAPES["encoder"]
+    model, tokens = random_model(config), tokens_of(config)
+    with pytest.raises(BadInput, match="^read=.*: expected positions such as"):
+        model(tokens, read=mask)

@@ -1,5 +1,7 @@
 """Pairs of sums that differ in one variable, beside counting all pairs that there are."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -59,3 +61,19 @@ def test_pairs_are_uniform_over_all_that_there_are(variable, control):
     freedom = int((ways > 0).sum()) - 1
     chi_square = ((observed - expected) ** 2 / expected)[ways > 0].sum()
     assert abs(float(chi_square) - freedom) < 5 * (2 * freedom) ** 0.5
+
+
+def test_digit_sums_may_be_any_step_apart_but_ten():
+    """Two digits, the last column: the frequency of each step, by a chi-square test."""
+    ways = torch.zeros(19)
+    for low, high in itertools.product(range(100), repeat=2):
+        step = sum(divmod(high, 10)) - sum(divmod(low, 10))
+        if step > 0 and step != 10:  # the column to the left is the same, and takes both carries
+            ways[step] += 45 if sum(divmod(high, 10)) >= 10 else 55
+    n, generator = 40_000, torch.Generator().manual_seed(0)
+    pairs = sample_pairs(Contrast("digit_sum", 1), n, generator, Layout(2))
+    digit_sums = (pairs % 10).sum(1)  # (side, pair)
+    observed = torch.bincount(digit_sums[1] - digit_sums[0], minlength=19)
+    expected = n * ways / ways.sum()
+    assert not observed[ways == 0].any()
+    assert ((observed - expected) ** 2 / expected)[ways > 0].sum() < 45  # 17 steps: 1 in 10,000

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -30,7 +31,7 @@ from carry_core.interventions import (
     Patch,
     check_intervention,
 )
-from carry_core.model import ModelConfig, Transformer, activations_at
+from carry_core.model import Block, ModelConfig, Transformer, activations_at
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
 from carry_fast import engine, plain
@@ -532,6 +533,40 @@ def test_what_is_measured_is_what_the_model_gives(change):
     assert torch.allclose(expected[0], before[:, read], rtol=0, atol=1e-3) == changes_nothing
 
 
+def without_skip(block, mid, hook):
+    return block.down(block.up(block.norm(mid)).relu())
+
+
+def other_heads(model):
+    model.blocks[1].config = replace(model.config, heads=4)
+
+
+def shared_block(model):
+    model.blocks[1] = model.blocks[0]
+
+
+def shorter(model):
+    config = replace(model.config, width=model.config.width - 1)
+    for part in (model, *model.blocks):
+        part.config = config
+
+
+@pytest.mark.parametrize("change", [other_heads, shared_block, shorter, "method", "norm"])
+def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, monkeypatch):
+    model = random_model(SMALL, 3, noise=0.3)
+    if change == "method":
+        monkeypatch.setattr(Block, "mlp", without_skip)
+    elif change == "norm":
+        monkeypatch.setattr(nn.LayerNorm, "forward", lambda norm, x: x * norm.weight)
+    else:
+        change(model)
+    a, b = drawn(model.config, count=150)
+    assert not plain.is_plain(model)
+    expected = model(sums.encode(a, b, model.config.layout))[:, model.config.layout.answer]
+    (answer,) = measure.predict(model, a, b)
+    assert torch.equal(answer, expected.argmax(-1).to(torch.int8))
+
+
 class Scaled(Ablation):
     """An intervention with a value of its own, which equality and hook points do not show."""
 
@@ -900,7 +935,7 @@ def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(ki
     expected = measure.predict(model, a, b, interventions)
     calls, check = [], sums.checked_sums
     monkeypatch.setattr(sums, "checked_sums", lambda *x: calls.append(x) or check(*x))
-    monkeypatch.setattr("carry_core.hooks.checked_activation", lambda *x: calls.append(x) or x[1])
+    monkeypatch.setattr("carry_core.hooks.changed_by", lambda hook, *x: calls.append(x) or hook(*x))
     measure.predict(model, a, b, interventions)
     assert calls
     calls.clear()

@@ -8,6 +8,7 @@ import torch
 from carry_core import load, runs
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig, Transformer
+from carry_paper import catalogue
 
 NAME = "mine"  # no name of the paper's, so that nothing but the files says what it is
 CONFIG = ModelConfig(layers=1, width=2, d_model=16, heads=2, d_ff=8)
@@ -96,3 +97,15 @@ def test_files_of_two_shapes_are_not_loaded_together(root):
     runs.save_run(path, group, Transformer(other).state_dict(), record)
     with pytest.raises(BadInput, match="were not trained alike"):
         load(path.parent)
+
+
+@pytest.mark.parametrize(
+    "of", [load, catalogue.load, catalogue.load_curves], ids=["core", "paper", "curves"]
+)
+@pytest.mark.parametrize("wrong", [{"source": "author"}, {"recipe": "quick"}, {"recipe": "x"}])
+def test_what_contradicts_a_path_s_records_is_one_line(root, of, wrong):
+    save(root, "paper")
+    path = root / NAME / "paper"
+    with pytest.raises(BadInput, match="recipe 'paper': leave both out with a path"):
+        of(path, **wrong)
+    assert load(path, "ours", recipe="paper").source == "ours"

@@ -1,5 +1,6 @@
 """The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -230,8 +231,69 @@ def test_where_nothing_can_be_compiled_pytorch_computes(
         processor_with(compiled.INSTRUCTIONS - {"avx2"})
     config = SHAPES["two layers"]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
-    assert compiled.library() is None
-    shared = prefixes.SharedPrefix(model, [INTACT])
+    says_so = nullcontext()  # a machine that lacks something is no news
+    if lacks in ("cache", "home"):
+        says_so = pytest.warns(RuntimeWarning, match="XDG_CACHE_HOME .*: PyTorch computes, more sl")
+    with says_so:
+        shared = prefixes.SharedPrefix(model, [INTACT])
     assert isinstance(shared.blocks[0], PlainBlock)
     assert_close(shared(tokens)[0], model(tokens))
     assert not [path for path in tmp_path.rglob("*") if path.name != "file"]
+
+
+@pytest.mark.parametrize("read", [[7] * 37, [9, 9, 8] * 100, [0, *range(10)] * 4])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_position_may_be_read_again_and_again(layers, read):
+    config = ModelConfig(layers=layers, width=3, d_ff=16)
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=30)
+    (logits,) = prefixes.SharedPrefix(model, [INTACT], read)(tokens)
+    assert_close(logits, model(tokens)[:, read])
+
+
+def test_positions_are_counted_from_the_end_as_in_the_model():
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=30)
+    (logits,) = prefixes.SharedPrefix(model, [INTACT], [-1, -3])(tokens)
+    assert_close(logits, model(tokens)[:, [-1, -3]])
+
+
+def test_c_computes_nothing_that_it_has_no_room_for():
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=3)
+    resid = stream(3, config.layout.length)
+    block, fired = model.blocks[1], CompiledBlock(model.blocks[1], [0]).fire(resid[:, 0])
+    every_neuron = torch.full((config.d_ff // 8,), 255, dtype=torch.uint8)
+    too_long = CompiledFirstLayer(model)
+    too_long.tables.length = compiled.MOST_POSITIONS + 1
+    too_wide = CompiledBlock(block, [0])
+    too_wide.mlp.up.out_features = compiled.MOST_NEURONS + compiled.PANEL
+    too_many_logits = CompiledUnembedding(model)
+    too_many_logits.vocabulary = 17
+    for call in (
+        lambda: CompiledFirstLayer(model).mids(tokens + 12, slice(None), CONDITIONS),
+        lambda: too_long.mids(tokens, slice(None), CONDITIONS),
+        lambda: CompiledBlock(block, [config.layout.length]).z(resid),
+        lambda: CompiledBlock(block, [-1]).z(resid),
+        lambda: too_wide.after(resid[:, :1], Zeroed()),
+        lambda: too_wide.fire(resid[:, 0]),
+        lambda: CompiledBlock(block, [0]).with_neurons(
+            resid[:, 0], fired, every_neuron, torch.tensor([3])
+        ),
+        lambda: too_many_logits(resid),
+    ):
+        with pytest.raises(RuntimeError, match="C\\+\\+ has no room for what `"):
+            call()
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("name", ["embed", "up", "down", "v"])
+def test_a_finite_weight_that_overflows_gives_nan_as_in_the_model(name, layer):
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
+    part = model.embed if name == "embed" else getattr(model.blocks[layer], name)
+    with torch.no_grad():
+        part.weight[3] = 1e38
+    expected = model(tokens)
+    assert not expected.isfinite().all()
+    (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
+    assert torch.equal(logits.isnan(), expected.isnan())

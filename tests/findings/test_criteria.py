@@ -91,6 +91,8 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     ),
     "decoder_algorithm": ({"value": 0.81}, {"value": 0.79}),
     "biases": ({"value": 0.009, "layers": 2}, {"value": 0.011}, {"layers": 1}),
+    "biases_one_layer": ({"value": 0.011, "layers": 1}, {"value": 0.009}),
+    "three_layers_off_by_one": ({"value": 0.991}, {"value": 0.989}),
     "squashing": (
         {"at_7_8_9": [0.999, 0.999, 0.999]},
         {"at_7_8_9": [1.001, 0.1, 0.1]},
@@ -145,6 +147,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "length": ({"value": 0.49, "primed": False}, {"value": 0.51}, {"primed": True}),
+    "length_primed": ({"value": 0.51, "primed": True}, {"value": 0.49}),
     "unprimed_steps": (
         {"value": 0.951, "at_long_positions": 0.949},
         {"value": 0.949},
@@ -193,7 +196,11 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "carry_on_some_axis": SEPARATES,
     "own_sum": ({"value": 0.801}, {"value": 0.799}),
     "joint_ablation": ({"value": 0.901}, {"value": 0.899}),
-    "dissection_without_decay": ({"value": 0.901}, {"value": 0.899}),
+    "dissection_without_decay": (
+        {"no_carry_cells": 0.901, "carry_cells": 0.49},
+        {"no_carry_cells": 0.899},
+        {"carry_cells": 0.51},
+    ),
     "loss_increases": ({"value": 1.21, "runs_with_decay": [1.2, 1.0]}, {"value": 1.19}),
     "weights_not_saturated": (
         {"value": -0.05, "runs_at_s_0.3": [0.01, -0.049]},

@@ -1,66 +1,51 @@
-"""The abstract's claim, on planted groups."""
+"""The abstract's claim in its two parts, run by run and group by group."""
 
 import pandas as pd
 import pytest
 
-from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_paper.findings import elsewhere, heads, interchange_maps, typology
 from carry_paper.findings.base import MAIN, N3
-from carry_paper.findings.elsewhere import FinalMlp
 from carry_paper.findings.evidence import Evidence
+from carry_paper.ledger import ledger, verdicts
 from tests.conftest import random_model
 from tests.helpers.measured import measured
 
 
-@pytest.fixture
-def planted(monkeypatch):
-    """Evidence of groups, given the attention and the final MLP of each of their runs."""
-
-    def plant(runs: dict[str, list[tuple[float, FinalMlp]]]) -> Evidence:
-        def parts(group: str) -> pd.DataFrame:
-            return pd.DataFrame({"heads together": [attention for attention, _ in runs[group]]})
-
-        monkeypatch.setattr(elsewhere, "HYPERPARAMETERS", tuple(runs))
-        monkeypatch.setattr(interchange_maps, "load", lambda source, group: group)
-        monkeypatch.setattr(typology, "who_decides", parts)
-        monkeypatch.setattr(
-            Evidence,
-            "each",
-            lambda self, group, function: {run: mlp for run, (_, mlp) in enumerate(runs[group])},
-        )
-        return Evidence("ours")
-
-    return plant
-
-
-def test_a_group_shows_it_if_two_thirds_of_its_runs_do(planted):
-    dissected, whole, neither = FinalMlp(0.5, 0.95), FinalMlp(0.95, 0.5), FinalMlp(0.5, 0.5)
-    runs = {
-        MAIN: [(0.9, dissected), (0.85, whole), (0.7, whole)],
-        N3: [(0.9, whole), (0.9, neither), (0.7, dissected)],
-    }
-    measurement = measured("beyond/elsewhere", planted(runs))
-    assert measurement.runs == pytest.approx({MAIN: 2 / 3, N3: 1 / 3})
-    assert measurement.shows == {MAIN: True, N3: False}
-    assert measurement.fields[MAIN]["runs"] == 3
-
-
-def test_runs_without_a_stored_map_do_not_count(planted, monkeypatch):
-    evidence = planted({MAIN: [(0.9, FinalMlp(1.0, 1.0))] * 2})
-    maps = pd.DataFrame({"heads together": [0.9]})
-    monkeypatch.setattr(typology, "who_decides", lambda stored: maps)
-    assert elsewhere.elsewhere(evidence).runs.tolist() == [1]
-    maps.index = [7]
-    with pytest.raises(BadInput, match="no stored map of its runs: run `carry interchange"):
-        elsewhere.elsewhere(evidence)
+def test_the_attention_is_asked_of_each_run_of_each_group(monkeypatch):
+    accuracies = {MAIN: [0.9, 0.85, 0.7], N3: [0.9, 0.5]}
+    monkeypatch.setattr(interchange_maps, "load", lambda source, group: group)
+    monkeypatch.setattr(
+        typology,
+        "who_decides",
+        lambda group: pd.DataFrame({"heads together": accuracies.get(group, [1.0])}),
+    )
+    shows = measured("beyond/elsewhere_attention", Evidence("ours")).shows
+    assert [shows[MAIN, run] for run in range(3)] == [True, True, False]
+    assert [shows[N3, run] for run in range(2)] == [True, False]
 
 
 def test_the_final_mlp_is_ablated_whole_and_in_part(monkeypatch):
     monkeypatch.setattr(elsewhere, "SUMS", 200)
     model = random_model(ModelConfig(d_model=16, d_ff=12), 2, noise=0.5)
-    without = elsewhere.final_mlp(model)
+    fields = elsewhere.final_mlp(model)
+    assert fields["value"] == max(
+        fields["without_the_final_MLP"], fields["without_its_carry_neurons"]
+    )
+    assert fields["without_the_final_MLP"] < heads.CANNOT_CARRY_CORRELATION
     model.blocks[1].down.weight.zero_()
     model.blocks[1].down.bias.zero_()
-    assert without.without_it < heads.CANNOT_CARRY_CORRELATION
-    assert elsewhere.final_mlp(model).without_it == pytest.approx(without.without_it)
+    without = elsewhere.final_mlp(model)["without_the_final_MLP"]
+    assert without == pytest.approx(fields["without_the_final_MLP"])
+
+
+@pytest.mark.parametrize("source", ["ours", "author"])
+def test_a_range_of_groups_is_not_judged_yet_and_its_runs_are_counted(source):
+    for name in ("beyond/elsewhere_attention", "beyond/elsewhere_mlp"):
+        row = ledger.by_id(source)[name]
+        assert row.verdict == verdicts.CANNOT_TELL
+        assert row.sensitivity == {}  # no bar hangs on another
+        counts = row.shown_by_group
+        assert "of 6 of n2_s0.3_w0.2, " in counts
+        n_in_groups = [int(part.split()[2]) for part in counts.partition(": ")[2].split(", ")]
+        assert sum(n_in_groups) == row.shown[1] == len(row.runs)

@@ -11,24 +11,23 @@ from carry_paper.ledger.measuring import of_entry
 class Answers(NamedTuple):
     """The runs of a row, by number, or by group and number if there are several groups.
 
-    The value is the mean over those that stand for the row.
+    The value is their mean.
     """
 
     runs: dict[Any, Any]
     shows: dict[Any, bool | None]
     fields: dict[Any, dict[str, Any]]
-    group: str = ""
 
     @property
     def value(self) -> float:
-        return mean(x for key, x in self.runs.items() if not self.group or key[0] == self.group)
+        return mean(self.runs.values())
 
 
 def measured(name: str, evidence: Evidence) -> Answers:
     """Measure a row on the runs of some evidence; raise `BadInput` if that is impossible."""
     entry = registry.entry(name)
     parts = of_entry(entry, evidence)
-    answers = Answers({}, {}, {}, entry.mean_over)
+    answers = Answers({}, {}, {})
     one_group = len({group for group, _ in parts}) == 1
     for (group, run), part in parts.items():
         key: Any = group if run is None else run if one_group else (group, run)

@@ -9,7 +9,7 @@ import pytest
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper import catalogue, measurements
-from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N1, PAD6, S01
+from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N3, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.measuring import as_table
@@ -163,11 +163,11 @@ def test_runs_that_cannot_say_do_not_count():
 
 
 def test_a_row_knows_its_runs_and_what_else_was_measured():
-    rows = of_runs("heads.biases", {(N1, 0): 0.5}, fields={"cost": 0.25})
+    rows = of_runs("heads.biases", {(N3, 0): 0.008}, fields={"cost": 0.25})
     rows += of_runs("heads.biases", {(MAIN, 3): 0.0}, fields={"cost": None})
     of_both = combined("finding/biases", *rows)
     row = ledger.judged(claims.claims()["finding/biases"], "ours", of_both, [])
-    assert row.fields["run"] == row.keys == [f"{MAIN} 3", f"{N1} 0"]
+    assert row.fields["run"] == row.keys == [f"{MAIN} 3", f"{N3} 0"]
     assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == (
         [True, True],
         [None, 0.25],
@@ -175,7 +175,8 @@ def test_a_row_knows_its_runs_and_what_else_was_measured():
         2,
     )
     assert "2 of 2 runs show it." in row.detail
-    assert row.value == 0.0, "the mean is over the group that the paper speaks of"
+    assert row.shown_by_group == f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}."
+    assert row.value == 0.004
 
 
 def test_a_constant_needs_no_runs(monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from carry_paper.findings.base import N3, W0
+from carry_paper.findings.base import W0
 from carry_paper.ledger import report, settling
 from carry_paper.ledger.results import Row
 from carry_train.groups import MAIN
@@ -21,7 +21,6 @@ def row(keys: list[str], shows: list[bool | None]) -> Row:
         (list("012345"), [True, False, True, True, True, False], "4 of 6 runs show it (22–96%)"),
         (list("0123"), [False, None, False, False], "0 of 3 runs show it (0–71%)"),
         (["0"], [True], "the one run shows it"),  # its interval says nothing
-        ([MAIN, W0, N3], [True, False, False], "1 of 3 groups shows it (1–91%)"),
         ([f"{MAIN} 0", f"{W0} 0"], [True, True], "2 of 2 runs show it (16–100%)"),
     ],
 )

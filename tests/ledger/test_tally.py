@@ -52,8 +52,19 @@ def test_a_table_counts_once_and_differs_if_a_cell_does(stored):
 
 def test_the_words_add_up():
     counts = dict.fromkeys(tally.JUDGED, 0) | {"reproduced": 3, "can't tell": 2, "differs": 1}
-    words = tally.Tally(counts, unjudged=4, not_run=5).words(tally.NUMBERS)
-    assert words == (
-        "of 6 judged, 3 reproduced, 2 can’t tell, 1 differ; 4 shown and not judged; 5 not run"
-        " (15 in all)"
+    some = tally.Tally(counts, unjudged=4, not_run=1)
+    assert some.words(tally.NUMBERS) == (
+        "of 11, 6 were judged: 3 reproduced, 2 can’t tell, 1 differs; 4 are shown and not judged,"
+        " 1 was not run"
     )
+    assert sum(some.counts.values()) == some.total == 11
+    none = tally.Tally(dict.fromkeys(tally.JUDGED, 0), unjudged=0, not_run=2)
+    assert none.words(tally.FINDINGS) == "of 2, none were judged; 2 were not run"
+
+
+def test_the_book_s_own_findings_are_counted_apart(stored):
+    rows, left_out = stored
+    all_claims = list(claims.claims().values())
+    own = tally.beyond(rows["ours"], all_claims, left_out)
+    assert own.total == len([c for c in all_claims if c.beyond and c.id not in left_out])
+    assert own.verdicts["differs"] >= 1

@@ -67,7 +67,9 @@ def test_both_sources_or_one(ledger):  # noqa: F811
         "reproduced",  # what needs no runs
     }
     assert "`carry measure --source author`" in without_author.origin("author")
-    assert "not run" not in {without_author.counts("ours").most_common(1)[0][0]}
+    assert "not run" not in {
+        Counter(e.verdict("ours") for e in without_author.entries).most_common(1)[0][0]
+    }
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
@@ -97,6 +99,23 @@ def test_the_overview_counts_every_row_and_links_to_it(committed):
         entries = [e for e in committed.entries if section in (None, e.claim.section)]
         assert int(number) == sum(e.verdict(filters["source"]) == verdict for e in entries)
     assert sum(int(a.text.split()[1]) for a in total.find_all("a")) == 2 * len(claims.claims())
+
+
+def test_the_tally_is_to_scale_and_its_words_add_up(committed):
+    table = parsed(claims_page.part("tally", committed).html)
+    cells = table.find_all("td")
+    assert len(cells) == 3 * len(committed.sources)
+    for cell in cells:
+        in_all, n_judged = map(int, re.match(r"Of (\d+), (\d+) w", cell.text).groups())
+        judged, _, others = cell.text.partition(";")
+        assert (
+            sum(map(int, re.findall(r"(?<=[:,] )\d+", judged.partition("judged")[2]))) == n_judged
+        )
+        assert n_judged + sum(map(int, re.findall(r"\d+", others))) == in_all
+        parts = [int(span["style"].removeprefix("flex-grow: ")) for span in cell.find_all("span")]
+        assert sum(parts) == in_all
+    data = claims_page.part("tally", committed).data
+    assert (data.drop(columns=["kind", "source"]).sum(axis=1) > 0).all()
 
 
 def shown(text: str) -> str:

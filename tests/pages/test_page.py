@@ -408,7 +408,6 @@ def test_the_path_of_a_correlation_has_minus_signs():
     assert words.final_mlp_paths(pd.DataFrame(rows)) == {
         "mlp_path": "−0.10 → 0.95; 0.40 → 0.20",
         "mlp_rises": {0: True, 1: False},
-        "mlp_carries": {0: True, 1: False},
     }
 
 

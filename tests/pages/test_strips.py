@@ -65,16 +65,12 @@ def test_a_band_is_narrower_than_its_scale():
     assert lane.ends == ("189", "191")
 
 
-def test_a_row_about_groups_does_not_speak_of_runs():
-    row = ledger.by_id("author")["beyond/elsewhere"]
-    assert row.counts_groups
-    (lane,) = strips.lanes([claims()[row.id]], {"author": [row]})
-    assert "groups show it" in lane.label
+def test_a_row_about_several_groups_counts_the_runs_of_each():
+    row = ledger.by_id("author")["beyond/elsewhere_mlp"]
     html = box.verdict_box([row.id]).html
     meaning = BeautifulSoup(html, "html.parser").select_one(".verdict-meaning").get_text()
-    assert "of the groups show it" in meaning
-    assert "Not in groups" in meaning
-    assert not ledger.by_id("author")["finding/staircase"].counts_groups
+    assert "By group: 6 of 6 of n2_s0.3_w0.2, " in meaning
+    assert not ledger.by_id("author")["finding/staircase"].shown_by_group
 
 
 @pytest.mark.parametrize(

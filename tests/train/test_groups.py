@@ -140,3 +140,9 @@ def test_every_recipe_trains_a_group_that_nobody_listed(name, recipe):
     group = find(name)
     assert name not in groups.GROUPS
     assert find_recipe(recipe, group).epochs(group) >= 1
+
+
+@pytest.mark.parametrize(("fraction", "n_train"), [(0.29, 145_145), (0.3, 150_150), (0.5, 250_250)])
+def test_a_share_of_all_sums_is_rounded_to_the_nearest(fraction, n_train):
+    """0.29 x 500,500 is 145,144.99… in a computer's numbers."""
+    assert groups.find(f"n2_s{fraction}_w0.2").n_train == n_train

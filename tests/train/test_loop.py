@@ -485,6 +485,18 @@ def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):
         checkpoints.publish(1, data / "runs")
 
 
+def test_a_snapshot_stays_that_of_the_end_of_its_epoch(small_group, data):
+    """A run that stops in the middle of the next epoch still counts its last whole one."""
+    group = replace(small_group, snapshots=(2,))
+    checkpoints = Checkpoints(data / "checkpoints", group, QUICK)
+    for batches in (0, 5):
+        tensors = {"parameters/norm.bias": torch.full((3,), float(batches))}
+        checkpoints.save([(tensors, {"run": 0, "epoch": 2, "batches": batches})])
+    at_end, stopped = (load_file(checkpoints.path(0, epoch)) for epoch in (2, None))
+    assert at_end["parameters/norm.bias"].eq(0).all()
+    assert stopped["parameters/norm.bias"].eq(5).all()
+
+
 def test_a_snapshot_is_named_by_the_paper_s_epoch(small_group, data, monkeypatch):
     """A recipe of half the epochs keeps its own first for the paper's second."""
     group = replace(small_group, snapshots=(2,))

@@ -1,0 +1,134 @@
+"""Libraries that are built, kept, damaged and built again (`carry_fast.native`)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from carry_core import measure
+from carry_core.model import ModelConfig
+from carry_fast import compiled, native
+from tests.conftest import drawn, random_model
+
+SOURCE = 'extern "C" int three() { return 3; }\n'
+
+pytestmark = pytest.mark.needs("the forward pass in C++")
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """A source of its own, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "three.cpp"
+    path.write_text(SOURCE)
+    return path
+
+
+def number_of(source):
+    """The number of a source's library, as a new process would get it."""
+    native._built.cache_clear()
+    return native.library(source, [], set()).three()
+
+
+def kept(tmp_path):
+    (path,) = (tmp_path / "cache").rglob("*.so")
+    return path
+
+
+def cut(content):
+    return content[:9000]
+
+
+def emptied(content):
+    return b""
+
+
+def changed(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut, emptied, changed, None])
+def test_a_damaged_library_is_built_again(source, tmp_path, damage):
+    assert number_of(source) == 3
+    path = kept(tmp_path)
+    content = path.read_bytes()
+    path.unlink()  # another file, since the old one is in use
+    if damage is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(damage(content))
+    assert number_of(source) == 3
+    assert path.read_bytes() == content
+
+
+def test_a_whole_library_is_not_built_again(source, tmp_path, monkeypatch):
+    assert number_of(source) == 3
+    monkeypatch.setattr(subprocess, "run", None)
+    assert number_of(source) == 3
+
+
+@pytest.mark.slow
+def test_processes_that_build_at_once_all_get_a_whole_library(source):
+    code = "import sys; from pathlib import Path; from carry_fast import native\n"
+    code += "print(native.library(Path(sys.argv[1]), [], set()).three())"
+    command = [sys.executable, "-c", code, source]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in started] == ["3"] * 3
+
+
+def compiler_that(tmp_path, does):
+    path = tmp_path / "compiler"
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        ("printf 'an error: \\377\\376' >&2; exit 1", "compiler: an error: \ufffd\ufffd"),
+        ("kill -9 $$", "compiler: exit -9"),
+        ("exit 0", "XDG_CACHE_HOME can name another folder"),  # it has written nothing
+    ],
+)
+def test_whatever_goes_wrong_in_a_build_is_one_reason(source, tmp_path, does, reason, monkeypatch):
+    monkeypatch.setenv("CXX", compiler_that(tmp_path, does))
+    with pytest.raises(native.CannotBuild, match=f"{reason}$"):
+        number_of(source)
+    assert not list((tmp_path / "cache").rglob("*.so"))
+
+
+def test_without_a_home_folder_the_reason_says_what_to_name(source, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(native.CannotBuild, match="home directory; XDG_CACHE_HOME can name another"):
+        native.library(source, [], set())
+
+
+def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
+    """One constant of the softmax is changed: digits would be wrong, and nothing would say so."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    for path in native.FOLDER.iterdir():
+        text = path.read_text()
+        (folder / path.name).write_text(text.replace("x * 1.44269504f", "x * 0.6f"))
+    assert (folder / "vectors.h").read_text() != (native.FOLDER / "vectors.h").read_text()
+    monkeypatch.setattr(native, "FOLDER", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = ModelConfig(width=2, d_ff=16)
+    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=300)
+    with pytest.warns(RuntimeWarning, match="had here .it gives wrong numbers.: PyTorch computes"):
+        (predicted,) = measure.predict(model, a, b)
+    monkeypatch.setenv("CARRY_ENGINE", "plain")
+    (expected,) = measure.predict(model, a, b)
+    assert torch.equal(predicted, expected)
+    assert not compiled._is_right(compiled._built())
