@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes serve lab train rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -149,14 +149,18 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) _build/lab
 
-ASKED = $(foreach word,groups=GROUPS runs=RUNS recipe=RECIPE epochs=EPOCHS precision=PRECISION \
-  init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
+ASKED = $(foreach word,groups=GROUPS group=GROUP runs=RUNS recipe=RECIPE new=NEW steps=STEPS epochs=EPOCHS precision=PRECISION \
+  split_seed=SPLIT_SEED init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` prints what Snakemake would do: because of the plus sign it runs in spite of -n.
-train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=bf16] [INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
+train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=bf16] [SPLIT_SEED=N INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
+
+cell: cluster $(READY) ## train runs, store what is measured of them and throw their weights away: GROUP=… RUNS=200-231 RECIPE=minute [NEW=mask] [STEPS=N] [EPOCHS=N] [PROFILE=slurm]
+	@mkdir -p _build
+	+@$(SNAKEMAKE) cell $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=cell $(ASKED)
 
 rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fig04" GROUPS="…" [SOURCE=author] [PROFILE=slurm]
 	@mkdir -p _build

@@ -14,9 +14,10 @@ from carry_core.runs import check_count, remedy
 from carry_train.groups import Group
 
 # Each of these children of a number's `SeedSequence` seeds one stream.
-SPLIT, WEIGHTS, DROPOUT, ORDER = range(4)
+SPLIT, WEIGHTS, DROPOUT, ORDER, ROUNDING = range(5)
 MOST_SEED = 2**63 - 1
-NAMES = ("init", "order", "mask")  # of the seeds, as in `--init-seed`, and in a run's record
+NAMES = ("split", "init", "order", "mask")  # as in `--init-seed`, and in a run's record
+OF_WEIGHTS = ("init", "rounding")  # the seeds of what a finetuned run takes from its parent
 Recorded = dict[str, Any]
 
 
@@ -28,53 +29,68 @@ class Streams(NamedTuple):
         weights: The initial weights.
         dropout: The dropout masks.
         order: A permutation of the training sums; None leaves them as they are.
+        rounding: The initial weights that are moved by one rounding unit; None moves none.
     """
 
     split: torch.Generator
     weights: torch.Generator
     dropout: SeedSequence
     order: torch.Generator | None
+    rounding: torch.Generator | None
 
 
 @dataclass(frozen=True)
 class Seeds:
     """Seeds that are given to runs; None stands for a run's own number.
 
-    All runs with `init` 3 start from the initial weights of run 3, and runs with `mask` 3 have its
-    dropout masks. With `order`, the training sums of a run are permuted, by a stream that nothing
-    else uses. The split itself always comes from the run's number.
+    All runs with `init` 3 start from the initial weights of run 3, runs with `mask` 3 have its
+    dropout masks, and runs with `split` 3 its training and test sums, in its order. With `order`,
+    the training sums of a run are permuted, by a stream that nothing else uses. With `rounding`,
+    one initial weight of each matrix is moved to the next number (`trainer.round_otherwise`).
     """
 
     init: int | None = None
     order: int | None = None
     mask: int | None = None
+    split: int | None = None
+    rounding: int | None = None
 
     def streams(self, run: int) -> Streams:
         """Return the random streams of a run."""
         init = run if self.init is None else self.init
         mask = run if self.mask is None else self.mask
+        split = run if self.split is None else self.split
         return Streams(
-            split=_generator(run, SPLIT),
+            split=_generator(split, SPLIT),
             weights=_generator(init, WEIGHTS),
             dropout=_child(mask, DROPOUT),
             order=None if self.order is None else _generator(self.order, ORDER),
+            rounding=None if self.rounding is None else _generator(self.rounding, ROUNDING),
         )
 
     def record(self, run: int) -> Recorded:
-        """Return the seeds by name, as in a run's record; `order` None permutes nothing."""
-        return {
+        """Return the seeds by name, as in a run's record; `order` None permutes nothing.
+
+        `rounding` is among them only if it is set.
+        """
+        seeds = {
+            "split": run if self.split is None else self.split,
             "init": run if self.init is None else self.init,
             "order": self.order,
             "mask": run if self.mask is None else self.mask,
         }
+        return seeds if self.rounding is None else {**seeds, "rounding": self.rounding}
 
     def check_group(self, group: Group) -> None:
-        """Raise `BadInput` if `init` is set for a finetuned group, which starts from its parent."""
-        if group.parent is not None and self.init is not None:
-            raise BadInput(
-                f"--init-seed {self.init}: {group.name} starts from the weights of "
-                f"{group.parent[0]}, which it does not change: drop it, or leave this group out."
-            )
+        """Raise `BadInput` if a seed of initial weights is set for a finetuned group."""
+        for name in OF_WEIGHTS:
+            seed = getattr(self, name)
+            if group.parent is not None and seed is not None:
+                raise BadInput(
+                    f"--{name}-seed {seed}: {group.name} starts from the weights of "
+                    f"{group.parent[0]}, which it does not change: drop it, or leave this group "
+                    "out."
+                )
 
     def check_run(self, group: Group, record: dict[str, Any], path: Path) -> None:
         """Raise `BadInput` if a run in `path`, finished or not, has other seeds or damaged ones."""
@@ -85,12 +101,14 @@ class Seeds:
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.
-        names = NAMES if group.parent is None else NAMES[1:]
+        names = [*NAMES, "rounding"]
+        if group.parent is not None:
+            names = [name for name in names if name not in OF_WEIGHTS]
         requested = self.record(run)
         default = OWN.record(run)
-        if all(before.get(name) == requested[name] for name in names):
+        if all(before.get(name) == requested.get(name) for name in names):
             return
-        set_by_hand = [name for name in names if before.get(name) != default[name]]
+        set_by_hand = [name for name in names if before.get(name) != default.get(name)]
         options = " ".join(f"--{name}-seed {before.get(name)}" for name in set_by_hand)
         raise BadInput(
             f"Run {run} of {group.name} has other seeds ({path}): "
@@ -103,9 +121,13 @@ OWN = Seeds()
 
 
 def recorded(record: dict[str, Any]) -> Recorded:
-    """Return the seeds of a run with this record; its number, if the record is too old for them."""
-    seeds: Recorded = record.get("seeds") or OWN.record(record["run"])
-    return seeds
+    """Return the seeds of a run with this record; its number, if the record is too old for them.
+
+    Records with three seeds are of runs whose split comes from their number, too.
+    """
+    run = record["run"]
+    seeds = record.get("seeds")
+    return {"split": run, **seeds} if seeds else OWN.record(run)
 
 
 def check_seeds(seeds: object) -> None:

@@ -56,6 +56,15 @@ def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Ten
     return parameters
 
 
+def round_otherwise(parameters: dict[str, Tensor], generator: torch.Generator) -> None:
+    """Move one weight of each matrix, chosen by the generator, to the next larger number."""
+    for p in parameters.values():
+        if p.ndim > 1:
+            chosen = torch.randint(p.numel(), (1,), generator=generator)
+            weights = p.view(-1)
+            weights[chosen] = torch.nextafter(weights[chosen], torch.tensor(torch.inf))
+
+
 def split(
     group: Group,
     generator: torch.Generator,
@@ -134,6 +143,9 @@ class Trainer:
         self.long = torch.stack([long for _, _, long in sets]).to(self.device)
 
         fresh = [initialise(group.config, of_run.weights) for of_run in streams]
+        for parameters, of_run in zip(fresh, streams, strict=True):
+            if of_run.rounding is not None:
+                round_otherwise(parameters, of_run.rounding)
         stacked = {name: torch.stack([of_run[name] for of_run in fresh]) for name in fresh[0]}
         self.carry_in = carries.carry_in(group.n_digits).to(self.device)
         self.prepare_step(stacked, [of_run.dropout for of_run in streams])
@@ -504,7 +516,7 @@ def commit() -> str:
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
         )
         diff = subprocess.run(
-            [*git, "diff", "--quiet", "HEAD", "--", "carry_core", "carry_paper"],
+            [*git, "diff", "--quiet", "HEAD", "--", "carry_*"],
             capture_output=True,
             check=False,
         )

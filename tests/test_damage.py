@@ -22,7 +22,7 @@ from carry_core.errors import BadInput
 from carry_core.files import ROOT, replacing, replacing_all
 from carry_paper import author, bench, catalogue, checksums, measurements
 from carry_paper.catalogue import load_curves
-from carry_paper.findings import interchange_maps, line_table
+from carry_paper.findings import cells, interchange_maps, line_table
 from carry_paper.ledger import claims
 from carry_paper.llm import head_survey, recordings
 from carry_paper.pages import author_side
@@ -64,6 +64,9 @@ MAP |= {
 LINE = {"source": "ours", "group": NAME, "recipe": "quick", "run": 7, "digits": 3, "reads": "pos7"}
 LINE |= dict.fromkeys(line_table.NUMBERS, 1.0) | dict.fromkeys(line_table.BY_STATES, "{}")
 LINE |= {"reason": np.nan, "shares": '{"embed": 1.0}', "profile": "[]", "sha256": "a" * 64}
+CELL = dict.fromkeys(cells.COLUMNS, 1) | {"group": NAME, "recipe": "minute", "new": "mask"}
+CELL |= dict.fromkeys(("precision", "processor", "torch", "commit"), "one")
+CELL |= {"sha256": "a" * 64, "columns": '[{"reads": "pos7"}]', "rounding": np.nan}
 
 
 def write_run(data: Path) -> None:
@@ -154,6 +157,11 @@ CASES: dict[str, Case] = {
         "results/lines.csv.gz",
         lambda data: write_table(line_table.path_of(), [LINE]),
         lambda data: line_table.saved(),
+    ),
+    "cells": (
+        "results/cells.csv.gz",
+        lambda data: write_table(cells.path_of(), [CELL]),
+        lambda data: cells.saved(),
     ),
     "author's side": (
         f"results/author/fig.{NAME}.npz",
@@ -350,6 +358,8 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("lines", rows(LINE, {"up": 1.5}), "less than or equal to 1"),
     ("lines", rows(LINE, {"profile": '["one"]'}), "profile[0]"),
     ("lines", rows(LINE, {"colour": "red"}), "colour"),
+    ("cells", rows(CELL, {}, {}), "a run of a cell stands twice"),
+    ("cells", rows(CELL, {"new": "luck"}), "'luck' is unknown"),
     ("lines", rows(LINE, {"states": "[]"}), "states[0]"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
     ("author's side", arrays(sources=None), "it has no 'sources'"),

@@ -1,4 +1,4 @@
-"""Turn what `make train` and `make rerun` ask for into Snakemake's targets; run a notebook again.
+"""Turn what is asked of `make train`, `cell` and `rerun` into targets; run a notebook again.
 
 jobs.py run NAME GROUP SOURCE OUT       run a notebook with a group's weights; OUT says how it went
 jobs.py table what=… groups=… source=…  print how the notebooks went that `make rerun` was asked for
@@ -19,6 +19,7 @@ from papermill.exceptions import PapermillExecutionError
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
+from carry_paper.findings import cell_map, cells
 from carry_paper.ledger import claims, ledger
 from carry_paper.pages.standalone import fill
 from carry_train import choice, groups, loop, progress, seeds
@@ -32,22 +33,18 @@ def trainings(request: Mapping[str, str]) -> list[str]:
 
     Args:
         request: `groups` (names, or nothing for all), `runs` (as `carry train` takes them),
-            `recipe`, `epochs`, `precision`, `init_seed`, `order_seed`, `mask_seed`. Each may be
-            missing or empty.
+            `recipe`, `epochs`, `precision`, and a seed for each of `seeds.NAMES`, such as
+            `init_seed`. Each may be missing or empty.
 
     Raises:
         BadInput: There is no such group, run, recipe, precision, number of epochs or seed, or a run
             has other seeds.
     """
-    epochs = request.get("epochs") or ALL_EPOCHS
-    if epochs != ALL_EPOCHS and not re.fullmatch("[1-9][0-9]{0,5}", epochs):
-        raise BadInput(f"EPOCHS={epochs}: expected a number of epochs from 1.")
-    limit = None if epochs == ALL_EPOCHS else int(epochs)
+    limit = parse_whole("epochs", request)
+    epochs = limit or ALL_EPOCHS
     precision = requested_precision(request.get("precision") or AUTO)
     requested_seeds = seeds.Seeds(
-        init=parse_seed("init", request.get("init_seed") or ""),
-        order=parse_seed("order", request.get("order_seed") or ""),
-        mask=parse_seed("mask", request.get("mask_seed") or ""),
+        **{name: parse_seed(name, request.get(f"{name}_seed") or "") for name in seeds.NAMES}
     )
 
     stamps = []
@@ -66,6 +63,43 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     return stamps
 
 
+def runs_of_cell(request: Mapping[str, str]) -> list[str]:
+    """Return the stamps of the runs of a cell that its table lacks.
+
+    Args:
+        request: `group`, and what `carry cell` takes, each of which may be missing or empty:
+            `runs`, `recipe`, `new`, `steps`, `epochs`, `precision`.
+
+    Raises:
+        BadInput: There is no such cell, or its runs cannot be trained by this step here.
+    """
+    name = request.get("group") or groups.MAIN
+    steps, epochs = (parse_whole(word, request) for word in ("steps", "epochs"))
+    new = request.get("new") or cells.NOTHING
+    cell = cells.find_cell(name, request.get("recipe") or cell_map.RECIPE, new, steps, epochs)
+    numbers = loop.parse_run_numbers(request.get("runs") or cells.RUNS, cell.group)
+    todo = cells.missing(cell, numbers, requested_precision(request.get("precision") or "fp32"))
+    stamps = []
+    for run in todo:
+        length = f"{steps or ALL_EPOCHS}.{epochs or ALL_EPOCHS}"
+        stamp = Path(f"cells/{name}/{cell.recipe.name}/{new}/{length}/run{run}")
+        stamp.unlink(missing_ok=True)  # it may be left from a row that was removed since
+        stamps.append(str(stamp))
+    return stamps
+
+
+def parse_whole(name: str, request: Mapping[str, str]) -> int | None:
+    """Read `EPOCHS` or `STEPS`; return None for an empty text.
+
+    Raises:
+        BadInput: The text is no number from 1.
+    """
+    text = request.get(name) or ""
+    if text and not re.fullmatch("[1-9][0-9]{0,5}", text):
+        raise BadInput(f"{name.upper()}={text}: expected a number of {name} from 1.")
+    return int(text) if text else None
+
+
 def requested_precision(text: str) -> Request:
     """Return what a precision asks for, as `carry train` takes it."""
     if text not in REQUESTS:
@@ -74,7 +108,7 @@ def requested_precision(text: str) -> Request:
 
 
 def parse_seed(name: str, text: str) -> int | None:
-    """Read `INIT_SEED`, `ORDER_SEED` or `MASK_SEED`; return None for an empty text.
+    """Read a seed such as `INIT_SEED`; return None for an empty text.
 
     Raises:
         BadInput: The text is no seed.

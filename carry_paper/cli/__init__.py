@@ -7,7 +7,7 @@ import sys
 import click
 
 from carry_core.errors import BadInput
-from carry_paper.cli import data, ledger, llm, notebooks, train
+from carry_paper.cli import cells, data, ledger, llm, notebooks, train
 
 COMMANDS = (
     data.import_author,
@@ -15,6 +15,7 @@ COMMANDS = (
     data.export_playground,
     notebooks.fill,
     train.train,
+    cells.cell_command,
     train.bench_command,
     ledger.compare_command,
     ledger.claims_command,
@@ -54,7 +55,7 @@ def main() -> None:
         click.echo(f"{error.filename}: {error.strerror}. Name another.", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        is_training = "train" in sys.argv[1:2]
+        is_training = sys.argv[1:2] in (["train"], ["cell"])
         goes_on = "; what was finished is kept, and the same command goes on from there"
         click.echo(f"Stopped{goes_on if is_training else ''}.", err=True)
         # Do not wait for threads that are in the middle of a pass.

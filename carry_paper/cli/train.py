@@ -82,6 +82,7 @@ SHORTER = {
     show_default="data/runs",
     help="Output folder.",
 )
+@click.option("--split-seed", type=SEED, help="Use the split of this run [default: its own].")
 @click.option("--init-seed", type=SEED, help="Use initial weights of this run [default: its own].")
 @click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
 @click.option("--mask-seed", type=SEED, help="Use dropout masks of this run [default: its own].")
@@ -107,6 +108,7 @@ def train(
     precision: str,
     threads: int,
     out: Path,
+    split_seed: int | None,
     init_seed: int | None,
     order_seed: int | None,
     mask_seed: int | None,
@@ -116,7 +118,7 @@ def train(
 ) -> None:
     """Train the missing runs of each GROUP, resuming where an earlier call stopped."""
     clock = loop.Clock(minutes)
-    seeds = Seeds(init_seed, order_seed, mask_seed)
+    seeds = Seeds(init_seed, order_seed, mask_seed, split_seed)
     if all_groups == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     torch.set_num_threads(threads)

@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import jobs
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_train import groups, loop
+from carry_paper.findings import cells
+from carry_train import groups, loop, seeds
 from carry_train.checkpoints import Checkpoints
 
 N1, MAIN, FINETUNED = "n1_s0.3_w0.2", "n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"
@@ -77,6 +79,10 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
             {"groups": MAIN, "recipe": "quick", "runs": "5", "order_seed": "0"},
             "Run 5 of n2_s0.3_w0.2 has other seeds .*: pass no seeds",
         ),
+        (jobs.runs_of_cell, {"group": FINETUNED}, "a cell starts from initial weights"),
+        (jobs.runs_of_cell, {"steps": "x"}, "STEPS=x: expected a number of steps from 1"),
+        (jobs.runs_of_cell, {"new": "luck"}, "new='luck': expected one of nothing, rounding"),
+        (jobs.runs_of_cell, {"precision": "int8"}, "PRECISION=int8: expected one of fp32"),
         (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),
         (jobs.reruns, {"source": "his"}, "Unknown source 'his'"),
     ],
@@ -84,6 +90,18 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
 def test_what_cannot_be_done_is_said(make, options, message):
     with pytest.raises(BadInput, match=message):
         make(options)
+
+
+def test_runs_that_a_cell_has_are_not_made_again(tmp_path, data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    request = {"group": N1, "runs": "200,201", "new": "mask", "precision": "torch-fp32"}
+    stamps = [f"cells/{N1}/minute/mask/all.all/run{run}" for run in (200, 201)]
+    assert jobs.runs_of_cell(request) == stamps
+    stored = {"precision": "torch-fp32", "processor": cells.this_processor(), "run": 200}
+    cell = cells.find_cell(N1, "minute", "mask")
+    monkeypatch.setattr(cells, "saved", lambda: pd.DataFrame([{**cell.key, **stored}]))
+    assert jobs.runs_of_cell(request) == stamps[1:]
+    assert len(jobs.runs_of_cell({**request, "new": ""})) == 2
 
 
 @pytest.mark.machine
@@ -119,7 +137,7 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     printed = " ".join((done.stdout + done.stderr).split())
     assert "--precision auto --init-seed 0 --mask-seed 12 >" in printed
     make = (ROOT / "Makefile").read_text()
-    assert all(f"{name}_seed={name.upper()}_SEED" in make for name in ("init", "order", "mask"))
+    assert all(f"{name}_seed={name.upper()}_SEED" in make for name in seeds.NAMES)
 
 
 @pytest.mark.machine

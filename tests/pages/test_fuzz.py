@@ -884,7 +884,7 @@ OPTIONS = {
     "claims": ["--source", "--against", "--json"],
     "import-author": ["--out"],
 }
-OPTIONS["train"] += ["--out", "--init-seed", "--order-seed", "--mask-seed"]
+OPTIONS["train"] += ["--out", "--split-seed", "--init-seed", "--order-seed", "--mask-seed"]
 
 
 @st.composite

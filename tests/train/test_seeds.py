@@ -16,7 +16,7 @@ from carry_paper import catalogue
 from carry_train import groups, loop, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.precisions import FUSED_FP32, TORCH_FP32
-from carry_train.seeds import OWN, Seeds
+from carry_train.seeds import NAMES, OWN, Seeds
 from carry_train.trainer import Trainer, split
 from tests.helpers.trainings import QUICK, Ticks, needs_fused, weights
 
@@ -47,6 +47,7 @@ def test_without_seeds_the_streams_are_those_of_the_shipped_runs(run):
     assert draws(streams.weights) == draws(initial)
     assert words(streams.dropout) == words(dropout)
     assert streams.order is None
+    assert streams.rounding is None
 
 
 def trained(group, run=0, seeds=OWN, precision=TORCH_FP32):
@@ -79,13 +80,35 @@ def test_each_seed_changes_its_own_part_only(small_group, precision):
     assert torch.equal(masked.train, by_run.train)
     assert masks_of(masked) == masks_of(seeded) != masks_of(by_run)
 
+    split_up = Trainer(group, QUICK, [0], precision=precision, seeds=Seeds(split=7))
+    torch.testing.assert_close(weights(split_up), weights(by_run), rtol=0, atol=0)
+    assert torch.equal(split_up.train, seeded.train)
+    assert torch.equal(split_up.test, seeded.test)
+    assert masks_of(split_up) == masks_of(by_run)
+
     # setting what would be taken anyway changes no bit of what is trained
     same, plain = (
-        trained(group, seeds=Seeds(init=0, mask=0), precision=precision),
+        trained(group, seeds=Seeds(init=0, mask=0, split=0), precision=precision),
         trained(group, precision=precision),
     )
     torch.testing.assert_close(weights(same), weights(plain), rtol=0, atol=0)
     assert same.seeds == plain.seeds
+
+
+def test_one_weight_of_each_matrix_is_rounded_otherwise(small_group):
+    plain, other, again, third = (
+        Trainer(small_group, QUICK, [0], seeds=seeds)
+        for seeds in (OWN, Seeds(rounding=5), Seeds(rounding=5), Seeds(rounding=6))
+    )
+    assert torch.equal(other.train, plain.train)
+    assert masks_of(other) == masks_of(plain)
+    for name, p in weights(plain).items():
+        moved = weights(other)[name] != p
+        assert moved.sum() == (p.ndim > 1)
+        assert torch.equal(weights(again)[name], weights(other)[name])
+        assert torch.equal(weights(other)[name][moved], p[moved].nextafter(torch.tensor(9.0)))
+    assert any(not torch.equal(weights(third)[name], p) for name, p in weights(other).items())
+    assert other.seeds[0] == {**plain.seeds[0], "rounding": 5}
 
 
 @pytest.mark.parametrize("primed", [0, 20])
@@ -118,7 +141,7 @@ def test_runs_in_lockstep_share_the_seed_that_is_set(small_group):
         torch.testing.assert_close(weights(together, i), weights(alone), rtol=0, atol=0)
         assert torch.equal(together.train[i], alone.train[0])
         assert together.masks.state(i) == alone.masks.state(0)
-        assert together.seeds[i] == {"init": 7, "order": 1, "mask": run}
+        assert together.seeds[i] == {"split": run, "init": 7, "order": 1, "mask": run}
     torch.testing.assert_close(weights(together, 0), weights(together, 1), rtol=0, atol=0)
 
 
@@ -159,7 +182,7 @@ def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finish
         for name, p in weights(straight).items():
             assert torch.equal(checkpoints.load(0)[0][f"parameters/{name}"], p)
     record = catalogue.load("small").record["runs"][0]
-    assert record["seeds"] == {"init": 3, "order": 1, "mask": 0}
+    assert record["seeds"] == {"split": 0, "init": 3, "order": 1, "mask": 0}
 
 
 def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
@@ -169,12 +192,25 @@ def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
     path = run_path(out, "small", "quick", 2)
     with safe_open(path, "pt") as file:
         description = json.loads(file.metadata()["carry"])
-    assert description["record"].pop("seeds") == {"init": 2, "order": None, "mask": 2}
+    assert description["record"].pop("seeds") == {
+        "split": 2,
+        "init": 2,
+        "order": None,
+        "mask": 2,
+    }
     save_file(load_file(path), path, {"carry": json.dumps(description)})
-    for seeds in (OWN, Seeds(init=2), Seeds(mask=2)):
+    for seeds in (OWN, Seeds(init=2), Seeds(mask=2), Seeds(split=2)):
         assert progress.missing(checkpoints, [2], out, seeds) == {}
-    with pytest.raises(BadInput, match="has other seeds .*: pass no seeds to go on"):
-        progress.missing(checkpoints, [2], out, Seeds(order=2))
+    for seeds in (Seeds(order=2), Seeds(split=3), Seeds(rounding=2)):
+        with pytest.raises(BadInput, match="has other seeds .*: pass no seeds to go on"):
+            progress.missing(checkpoints, [2], out, seeds)
+
+
+def test_a_record_of_three_seeds_is_of_a_run_with_its_own_split(checkpoints):
+    record = {"run": 2, "seeds": {"init": 3, "order": None, "mask": 2}}
+    Seeds(init=3).check_run(checkpoints.group, record, checkpoints.path(2))
+    with pytest.raises(BadInput, match="pass --init-seed 3 to go on"):
+        Seeds(init=3, split=3).check_run(checkpoints.group, record, checkpoints.path(2))
 
 
 @pytest.mark.slow
@@ -191,7 +227,8 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     assert loop.train_group(first, [0], data / "runs", loop.Conditions(seeds=Seeds(init=3)))
     with pytest.raises(BadInput, match="--init-seed 4: child starts from the weights of parent"):
         loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(init=4)))
-    expected = {"order": 5, "mask": 0, "parent": {"init": 3, "order": None, "mask": 0}}
+    of_parent = {"split": 0, "init": 3, "order": None, "mask": 0}
+    expected = {"split": 0, "order": 5, "mask": 0, "parent": of_parent}
     assert not loop.train_group(
         then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)), clock=Ticks(1)
     )
@@ -226,7 +263,7 @@ def test_a_record_whose_seeds_are_none_is_damaged(checkpoints, data, place, seed
 
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x", str(2**63)])
-@pytest.mark.parametrize("name", ["init", "order", "mask"])
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_no_seed_is_refused(refused, data, name, seed):
     assert f"Invalid value for '--{name}-seed'" in refused(
         "train", "n1_s0.3_w0.2", f"--{name}-seed", seed

@@ -1,0 +1,101 @@
+"""The map: cells in which one setting at a time is another than in the paper's main group.
+
+The settings go from where nothing is learned to where all runs agree. What a cell shows was
+written down before any of them was looked at (`book/protocol.md`).
+"""
+
+from typing import Any
+
+import pandas as pd
+import scipy
+
+from carry_paper.findings import carry_line, cells
+from carry_paper.findings.bars import Bar
+from carry_paper.findings.corners import IN_EACH_STATE
+from carry_train.groups import MAIN
+
+RECIPE = "minute"
+# By factor, the groups of the cells, from low to high; the main group's is part of each.
+GROUPS = {
+    "fraction": [f"n2_s{s}_w0.2" for s in (0.002, 0.005, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)],
+    "weight decay": [f"n2_s0.3_w{w}" for w in (0.0, 0.2, 1.0, 3.0, 10.0, 30.0)],
+    "d_ff": ["n2_s0.3_w0.2_dff32", MAIN, *(f"{MAIN}_dff{d}" for d in (256, 512, 1024))],
+    "layers": [f"n{n}_s0.3_w0.2" for n in (1, 2, 3, 4)],
+    "heads": [f"{MAIN}_h1", MAIN, *(f"{MAIN}_h{h}" for h in (4, 8, 16))],
+    "dropout": [f"{MAIN}_p0.0", f"{MAIN}_p0.05", MAIN, *(f"{MAIN}_p{p}" for p in (0.2, 0.3, 0.5))],
+}
+# And the lengths of the main group's schedule, in steps.
+STEPS = (1000, 2000, 4000, 8000, 16000)
+# The settings that the paper tried in two-layer and three-layer models.
+IN_THE_PAPER = (
+    MAIN,
+    "n2_s0.1_w0.2",
+    "n2_s0.2_w0.2",
+    "n2_s0.3_w0.0",
+    "n2_s0.3_w1.0",
+    "n2_s0.3_w0.2_dff512",
+    "n2_s0.3_w0.2_dff1024",
+    "n3_s0.3_w0.2",
+)
+
+FEWEST_LEARN = 6  # fewer runs that learn say nothing of a cell
+HALF = 0.5
+# The share of the paper's settings of which it must be true for a range, as in `elsewhere`.
+MOST_CELLS = Bar(2 / 3, perfect=1)
+
+
+def map_cells() -> list[cells.Cell]:
+    """Return the cells of the map, the main group's once."""
+    names = dict.fromkeys(name for of_factor in GROUPS.values() for name in of_factor)
+    by_group = [cells.find_cell(name, RECIPE) for name in names]
+    by_length = [cells.find_cell(MAIN, RECIPE, steps=steps) for steps in STEPS]
+    return [*by_group, *(cell for cell in by_length if cell not in by_group)]
+
+
+def shows(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return True for runs that learn and carry as the paper says, in the sense of the corners.
+
+    Swapping carry and nine moves the carry in each pair of states and each column, and the last
+    layer's attention writes a part of the carry's coordinate: the run is not early.
+    """
+    is_early = rows.late.map(carry_line.who_writes, na_action="ignore") == "early"
+    shows: pd.Series[bool] = (
+        (rows.exact >= cells.LEARNS) & (rows.plane >= IN_EACH_STATE) & rows.late.notna() & ~is_early
+    )
+    return shows
+
+
+def summary(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return what a cell comes to.
+
+    Returns:
+        The number of `runs`, of those that `learn`, and of those that show it; the 95% interval of
+        their share among those that learn (`low`, `high`); and `verdict`: *holds* if it lies above
+        one half, *does not hold* if below, *can't tell* if neither, and *does not learn* if fewer
+        than `FEWEST_LEARN` runs learn.
+    """
+    n_learn, n_show = int((rows.exact >= cells.LEARNS).sum()), int(shows(rows).sum())
+    fields: dict[str, Any] = {"runs": len(rows), "learn": n_learn, "show": n_show}
+    if n_learn < FEWEST_LEARN:
+        return {**fields, "low": None, "high": None, "verdict": "does not learn"}
+    low, high = scipy.stats.binomtest(n_show, n_learn).proportion_ci()
+    verdict = "can't tell"
+    if low > HALF or high < HALF:
+        verdict = "holds" if low > HALF else "does not hold"
+    return {**fields, "low": float(low), "high": float(high), "verdict": verdict}
+
+
+def of_the_range(verdicts: dict[str, str]) -> str:
+    """Return the verdict of the abstract's row, from those of the cells `IN_THE_PAPER`.
+
+    A range is most of what was tried, not all of it: *reproduced* if it holds in all cells,
+    *mostly* if in `MOST_CELLS` of them, *differs* if so many that hold are out of reach even if
+    every *can't tell* is one, else *can't tell*. A cell that does not learn does not hold.
+    """
+    of_cells = [verdicts[name] for name in IN_THE_PAPER]
+    n_hold, n_open = of_cells.count("holds"), of_cells.count("can't tell")
+    if n_hold == len(of_cells):
+        return "reproduced"
+    if n_hold >= MOST_CELLS * len(of_cells):
+        return "mostly"
+    return "differs" if n_hold + n_open < MOST_CELLS * len(of_cells) else "can't tell"

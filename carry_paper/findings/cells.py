@@ -1,0 +1,408 @@
+"""Cells: runs of one setting by one recipe, trained to be measured once and thrown away.
+
+A cell is a group, a recipe of some length, and runs. All runs of a cell have their own seeds, or
+one thing `new`: then that stream has the seed `NEW_SEEDS` + run, and everything else is that of the
+run with the same number in the cell where nothing is new, its base. `twins` compares the two.
+
+The stored table has a row for each run: its seeds, what trained it, the sha256 of its weights, and
+what was measured. The weights do not ship, since `make cell` makes them again. These runs are no
+rows of `measurements`: its rows have no seeds, and every run in it counts as one of the book's.
+
+The measures are those of `carry_line` and `corners`, on the same samples: of the leftmost column
+they are what `carry lines` stores.
+"""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import filelock
+import pandas as pd
+import torch
+from pydantic import BaseModel, ConfigDict, Field, Json
+
+from carry_core import runs
+from carry_core.errors import BadInput
+from carry_core.files import data_dir
+from carry_core.model import ModelConfig, Transformer
+from carry_fast import processor
+from carry_paper.checksums import save_table
+from carry_paper.findings import carry_line, corners
+from carry_paper.schemas import one_of, read_table
+from carry_train import choice, groups, loop
+from carry_train.checkpoints import Checkpoints
+from carry_train.curves import read_curves
+from carry_train.groups import Group, Recipe
+from carry_train.loop import Clock, Conditions, Report
+from carry_train.precisions import Request
+from carry_train.seeds import Seeds
+from carry_train.trainer import commit
+
+NOTHING = "nothing"
+NEW = (NOTHING, "rounding", "mask", "order", "split", "init")
+NEW_SEEDS = 1000  # no run has such a high number, so no stream of another run is taken
+FIRST, N_RUNS = 200, 32
+RUNS = f"{FIRST}-{FIRST + N_RUNS - 1}"  # of a cell, unless others are asked for
+LEARNS = 0.999  # from this exact match on test sums on, a run has learned to add
+
+DECIMALS = 4  # places of a stored number; of the exact match, which counts 150,150 sums, 6
+REMEDY = "restore it with `git checkout`, or delete it and run `make cell`"
+CELL = ["group", "recipe", "steps", "epochs", "new"]
+KEY = [*CELL, "run"]
+# Runs that differ in one of these may differ in bits for no other reason.
+MADE_BY = ["precision", "step", "processor"]
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Seed = Annotated[float, Field(ge=0, multiple_of=1)]
+
+
+class StoredCells(BaseModel):
+    """The columns of the stored table.
+
+    Attributes:
+        group: The group.
+        recipe: The recipe.
+        steps: The optimiser steps of its whole schedule.
+        epochs: The epochs, or segments of a short training, that were trained.
+        new: What the runs have that their bases do not, one of `NEW`.
+        run: The run's number.
+        split: The seeds: of the split,
+        init: of the initial weights,
+        order: of the order of the training sums; missing where they have that of the split,
+        mask: of the dropout masks,
+        rounding: and of the weights that are rounded otherwise; missing where none are.
+        precision: The step that trained the run.
+        step: The version of its rounding; missing for PyTorch's.
+        processor: The processor, and its widest registers.
+        torch: PyTorch's version.
+        commit: The commit of the code that trained and measured, after a g, as git describes it.
+        sha256: That of the weights (`runs.digest`).
+        seconds: The wall time of the training.
+        exact: Exact match on the test sums.
+        late: The late share, the mean over columns; missing without a line, and for one layer.
+        writers: The most heads of the last layer that write a column's coordinate.
+        nine: The place of the nine in the leftmost column, on the way from low (0) to high (1).
+        line: The lowest interchange accuracy of the balanced line, over columns and states.
+        plane: The same for carry and nine together.
+        columns: What was measured in each column, as JSON, with the share `right` of sampled pairs
+            of which the run gets both sums right. Where it gets too few, the rest is missing.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    group: list[str]
+    recipe: list[Annotated[str, one_of(groups.RECIPES)]]
+    steps: list[Annotated[int, Field(ge=1)]]
+    epochs: list[Annotated[int, Field(ge=1)]]
+    new: list[Annotated[str, one_of(NEW)]]
+    run: list[Annotated[int, Field(ge=0, le=runs.LAST)]]
+    split: list[Seed]
+    init: list[Seed]
+    order: list[Seed | None]
+    mask: list[Seed]
+    rounding: list[Seed | None]
+    precision: list[str]
+    step: list[Seed | None]
+    processor: list[str]
+    torch: list[str]
+    commit: list[str]
+    sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    seconds: list[Annotated[float, Field(ge=0)]]
+    exact: list[Share]
+    late: list[float | None]
+    writers: list[Seed | None]
+    nine: list[float | None]
+    line: list[Share | None]
+    plane: list[Share | None]
+    columns: list[Json[list[dict[str, Any]]]]
+
+
+COLUMNS = list(StoredCells.model_fields)
+
+
+# ---- a cell
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A group, a recipe, and what is new in its runs: one of `NEW`."""
+
+    group: Group
+    recipe: Recipe
+    new: str = NOTHING
+
+    @property
+    def steps(self) -> int:
+        """The optimiser steps of the whole schedule."""
+        return self.recipe.planned_epochs(self.group) * self.recipe.steps_in_epoch(self.group)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The cell's columns of the table."""
+        values = (
+            self.group.name,
+            self.recipe.name,
+            self.steps,
+            self.recipe.epochs(self.group),
+            self.new,
+        )
+        return dict(zip(CELL, values, strict=True))
+
+    def seeds(self, run: int) -> Seeds:
+        """Return the seeds of a run."""
+        return Seeds() if self.new == NOTHING else Seeds(**{self.new: NEW_SEEDS + run})
+
+    def folder(self, run: int) -> Path:
+        """Return the folder of a run's files, which is removed once the run is measured."""
+        name = ".".join(map(str, self.key.values()))
+        return data_dir() / "checkpoints" / "cells" / name / f"run{run}"
+
+    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of this cell."""
+        is_own = pd.Series(data=True, index=table.index)
+        for name, value in self.key.items():
+            is_own &= table[name] == value
+        return table[is_own]
+
+
+def find_cell(
+    name: str,
+    recipe: str,
+    new: str = NOTHING,
+    steps: int | None = None,
+    epochs: int | None = None,
+) -> Cell:
+    """Return the cell of a group, whose schedule may have another length than its recipe's.
+
+    Args:
+        name: The group.
+        recipe: The recipe.
+        new: What is new in its runs.
+        steps: The optimiser steps of the whole schedule; the recipe's if None.
+        epochs: The epochs or segments after which training stops; None to train to the end.
+
+    Raises:
+        BadInput: There is no such group or recipe, the recipe has fewer epochs, or its runs do not
+            start from initial weights.
+    """
+    group = groups.find(name)
+    if group.parent is not None:
+        raise BadInput(
+            f"{name} goes on from runs of {group.parent[0]}, and a cell starts from initial "
+            f"weights: expected another group, such as {groups.MAIN}."
+        )
+    if new not in NEW:
+        raise BadInput(f"new={new!r}: expected one of {', '.join(NEW)}.")
+    of_cell = groups.find_recipe(recipe, group)
+    if steps is not None:
+        of_cell = replace(of_cell, steps=steps)
+        planned = Cell(group, of_cell).steps
+        if planned != steps:
+            raise BadInput(
+                f"{steps} steps by {recipe} are no whole number of "
+                f"{of_cell.unit(group)}s: expected {planned}, say."
+            )
+    planned_epochs = of_cell.planned_epochs(group)
+    if epochs is not None and epochs > planned_epochs:
+        raise BadInput(f"{epochs} epochs: {name} has {planned_epochs} by {recipe} in this cell.")
+    return Cell(group, replace(of_cell, limit=epochs), new)
+
+
+# ---- making it
+
+
+def missing(cell: Cell, numbers: Collection[int], request: Request) -> list[int]:
+    """Return the runs that the table lacks.
+
+    Raises:
+        BadInput: The step that is requested cannot train the cell, or the table has runs of it
+            that another step, or another processor, has trained.
+    """
+    precision = choice.available(request, cell.group, cell.recipe, "cpu")[0]
+    rows = cell.of(saved())
+    others = rows[(rows.precision != str(precision)) | (rows.processor != this_processor())]
+    if len(others):
+        other = others.iloc[0]
+        raise BadInput(
+            f"Run {other.run} of this cell was trained in {other.precision} on {other.processor}, "
+            f"and this would be {precision} on {this_processor()}: a cell has one kind of step and "
+            "processor. Go on there, or make it all in another data folder (CARRY_DATA)."
+        )
+    return [run for run in numbers if run not in set(rows.run)]
+
+
+def make_run(
+    cell: Cell,
+    run: int,
+    request: Request,
+    clock: Clock | None = None,
+    report: Report = lambda title, state, share: None,
+) -> bool:
+    """Train a run, measure it, store its row and remove its files; False if time was up before.
+
+    A run that was begun is resumed.
+
+    Raises:
+        BadInput: Another process is training it; or as `loop.train_group` and `save`.
+    """
+    folder = cell.folder(run)
+    checkpoints = Checkpoints(folder, cell.group, cell.recipe)
+    conditions = Conditions("cpu", request, cell.seeds(run))
+    if not loop.train_group(checkpoints, [run], folder / "runs", conditions, clock, report):
+        return False
+    path = runs.run_path(folder / "runs", cell.group.name, cell.recipe.name, run)
+    save([row(cell, path)])
+    shutil.rmtree(folder)
+    return True
+
+
+def row(cell: Cell, path: Path) -> dict[str, Any]:
+    """Return the row of a finished run, from its file and its learning curves."""
+    loaded = runs.load_path(path)
+    (run,) = loaded.numbers
+    (record,) = loaded.record["runs"]
+    curves = read_curves(path.with_suffix(".npz"), cell.group, record["epochs"])
+    return {
+        **cell.key,
+        "run": run,
+        "order": None,
+        "rounding": None,
+        **record["seeds"],
+        "precision": record["precision"],
+        "step": record.get("step"),
+        "processor": this_processor(),
+        "torch": record["torch"],
+        "commit": f"g{commit()}",  # of digits alone, it would be read as a number
+        "sha256": runs.digest(loaded.weights[run]),
+        "seconds": record["seconds"],
+        "exact": round(float(curves["test_whole"][-1]), 6),
+        **measured(loaded.model(run), cell.group.n_digits),
+    }
+
+
+def this_processor() -> str:
+    """Return the processor of this machine, by what decides the last bits of a training."""
+    this = processor.this()
+    widest = next((name for name in ("avx512f", "avx2") if name in this.instructions), "")
+    return ", ".join(filter(None, (this.model, platform.machine(), widest)))
+
+
+# ---- measuring
+
+
+@torch.inference_mode()
+def measured(
+    model: Transformer, n_digits: int, pairs: int = carry_line.PAIRS, tuples: int = corners.TUPLES
+) -> dict[str, Any]:
+    """Return `late`, `writers`, `nine`, `line` and `plane` of a run, and its `columns`.
+
+    Args:
+        model: The run's model.
+        n_digits: The digits of the sums.
+        pairs: The number of pairs from which each column's line is.
+        tuples: The number of tuples of each column.
+    """
+    columns = []
+    for column in carry_line.carry_columns(model.config, n_digits):
+        reads = model.config.layout.position_names[column.answer]
+        of_column = {"reads": reads, **_writing(model, column, pairs)}
+        columns.append(of_column | _moving(model, column, tuples))
+    late = [x["late"] for x in columns if x.get("late") is not None]
+    writers = [x["writers"] for x in columns if x.get("writers") is not None]
+    return {
+        "late": sum(late) / len(late) if late else None,
+        "writers": max(writers, default=None),
+        "nine": columns[0].get("nine"),
+        "line": _lowest(columns, "line"),
+        "plane": _lowest(columns, "plane"),
+        "columns": columns,
+    }
+
+
+def _lowest(columns: list[dict[str, Any]], name: str) -> float | None:
+    """Return the lowest value of some columns; None if one of them has none."""
+    values = [x[name] for x in columns if x.get(name) is not None]
+    return min(values) if len(values) == len(columns) else None
+
+
+def _writing(model: Transformer, column: carry_line.Column, pairs: int) -> dict[str, Any]:
+    """Return who writes a column's coordinate, as `carry_line.line_fields` has it."""
+    generator = torch.Generator().manual_seed(0)
+    right = carry_line.share_right(model, column, generator)
+    if right < carry_line.FEWEST_RIGHT or not has_late_share(model.config):
+        return {"right": right}
+    fitted = carry_line.fit_column(model, column, generator, pairs)
+    shares = carry_line.shares(fitted.line, fitted.test)
+    return {
+        "right": fitted.right,
+        "late": carry_line.late_share(shares, model.config),
+        "writers": carry_line.n_writers(shares, model.config),
+    }
+
+
+def has_late_share(config: ModelConfig) -> bool:
+    """Return True if something comes before the last layer."""
+    return config.layers > 1
+
+
+def _moving(model: Transformer, column: carry_line.Column, tuples: int) -> dict[str, Any]:
+    """Return the place of the nine, and the lowest cells of line and plane (`corners`)."""
+    of = corners.corners_of(model, column, torch.Generator().manual_seed(0), tuples)
+    if not corners.can_be_fitted(of):
+        return {}
+    values: dict[str, Any] = {"nine": corners.places(of)[corners.STATES[corners.NINE]]}
+    for name, basis in (("line", corners.line_basis), ("plane", corners.plane_basis)):
+        moved = corners.moved_by(model, of, partial(basis, of), corners.carry_swaps(of))
+        values[name] = corners.lowest(carry_line.as_dicts(corners.cells(of, moved)))
+    return values
+
+
+# ---- the stored table
+
+
+def path_of(folder: Path | None = None) -> Path:
+    """Return the path of the stored table, in another data folder than ours if one is given."""
+    return (folder or data_dir()) / "results" / "cells.csv.gz"
+
+
+def saved(folder: Path | None = None) -> pd.DataFrame:
+    """Return the stored table, without rows if there is none; raise `BadInput` if it is damaged."""
+    path = path_of(folder)
+    if not os.path.lexists(path):
+        return pd.DataFrame(columns=COLUMNS)
+    table = read_table(path, StoredCells, REMEDY, KEY, "run of a cell")
+    return table.assign(columns=table["columns"].map(json.loads))
+
+
+def save(rows: Collection[Mapping[str, Any]]) -> Path:
+    """Store rows in place of those of the same runs; all others stay.
+
+    Jobs that save at once wait for each other.
+
+    Raises:
+        BadInput: The stored table is damaged, or cannot be written.
+    """
+    path = path_of()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(path.with_name(".cells.lock")):
+        new = pd.DataFrame(rows, columns=COLUMNS)
+        stored = saved()
+        table = pd.concat([stored, new]) if len(stored) else new
+        table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
+        table = table.round(dict.fromkeys(("late", "nine", "line", "plane"), DECIMALS))
+        table["columns"] = table["columns"].map(lambda x: json.dumps(_rounded(x)))
+        return save_table(path, table)
+
+
+def _rounded(columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what was measured in each column, with its numbers rounded."""
+    return [
+        {name: round(x, DECIMALS) if isinstance(x, float) else x for name, x in column.items()}
+        for column in columns
+    ]

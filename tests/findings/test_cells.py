@@ -1,0 +1,128 @@
+"""Cells: what a run of one is, that it leaves values and no weights, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from carry_core.errors import BadInput
+from carry_core.runs import load
+from carry_paper.findings import cells, corner_table, line_table
+from carry_train import groups
+from carry_train.precisions import REQUESTS
+from tests.helpers.trainings import QUICK, Ticks
+
+pytestmark = pytest.mark.machine
+REQUEST = REQUESTS["torch-fp32"]
+MAIN = "n2_s0.3_w0.2"
+
+
+@pytest.fixture
+def cell(small_group, data, monkeypatch):
+    monkeypatch.setitem(groups.GROUPS, "small", small_group)
+    monkeypatch.setitem(groups.RECIPES, "quick", replace(QUICK, steps=6))
+    return cells.find_cell("small", "quick", steps=6)
+
+
+def values(run):
+    """The row of a run, but for its time."""
+    table = cells.saved().set_index(["new", "run"])
+    return table.loc[[run]].drop(columns="seconds").to_json()
+
+
+def test_a_run_leaves_its_values_and_no_weights_and_is_made_again_to_the_same_bits(cell, data):
+    assert cells.missing(cell, [3, 4], REQUEST) == [3, 4]
+    assert cells.make_run(cell, 3, REQUEST)
+    assert cells.missing(cell, [3, 4], REQUEST) == [4]
+    assert list(data.rglob("run*")) == []
+    first = values((cells.NOTHING, 3))
+
+    # Again, with two stops on the way.
+    (data / "results" / "cells.csv.gz").unlink()
+    assert not cells.make_run(cell, 3, REQUEST, Ticks(1))
+    assert not cells.make_run(cell, 3, REQUEST, Ticks(1))
+    assert not len(cells.saved())
+    assert cells.make_run(cell, 3, REQUEST)
+    assert values((cells.NOTHING, 3)) == first
+
+
+def test_one_thing_is_new_in_a_twin_and_its_seed_is_stored(cell):
+    for new in cells.NEW:
+        assert cells.make_run(replace(cell, new=new), 3, REQUEST)
+    table = cells.saved().set_index("new").sort_index()
+    # After six steps a rounding unit is lost again when the weights are stored in float16.
+    assert table.sha256.drop("rounding").is_unique
+    names = ["split", "init", "order", "mask", "rounding"]
+    base = table.loc[cells.NOTHING, names].fillna(-1)
+    assert base.tolist() == [3, 3, -1, 3, -1]
+    for new in cells.NEW[1:]:
+        seeds = table.loc[new, names].fillna(-1)
+        assert seeds[new] == 1003
+        assert seeds.drop(new).equals(base.drop(new))
+    assert set(table.steps) == {6}
+    assert table.exact.between(0, 1).all()
+
+
+def test_a_run_of_another_step_or_processor_is_not_mixed_in(cell, monkeypatch):
+    cells.make_run(cell, 3, REQUEST)
+    with pytest.raises(BadInput, match=r"Run 3 of this cell was trained in torch-fp32 on .*bf16"):
+        cells.missing(cell, [4], REQUESTS["torch-bf16"])
+    monkeypatch.setattr(cells, "this_processor", lambda: "another")
+    with pytest.raises(BadInput, match="would be torch-fp32 on another: a cell has one kind"):
+        cells.missing(cell, [4], REQUEST)
+
+
+def test_a_run_that_was_begun_otherwise_is_refused(cell):
+    assert not cells.make_run(cell, 3, REQUEST, Ticks(1))
+    with pytest.raises(BadInput, match="was trained in torch-fp32, not torch-bf16"):
+        cells.make_run(cell, 3, REQUESTS["torch-bf16"])
+
+
+def test_a_schedule_of_another_length_is_another_cell(cell):
+    long_schedule = cells.find_cell("small", "quick", steps=12)
+    assert long_schedule.key != cell.key
+    stopped = cells.find_cell("small", "quick", steps=12, epochs=1)
+    assert stopped.key != long_schedule.key
+    assert long_schedule.folder(3) != stopped.folder(3)
+    cells.make_run(stopped, 3, REQUEST)
+    assert cells.missing(long_schedule, [3], REQUEST) == [3]
+    assert cells.missing(stopped, [3], REQUEST) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pad6_finetuned500_n2_s0.3_w0.2"], "goes on from runs of pad6_n2_s0.3_w0.2, and a cell"),
+        (
+            [MAIN, "--steps", "151"],
+            "151 steps by minute are no whole number of segments: expected 152",
+        ),
+        ([MAIN, "--epochs", "101"], "101 epochs: n2_s0.3_w0.2 has 100 by minute in this cell"),
+        ([MAIN, "--runs", "7-3"], "--runs 7-3: expected run numbers"),
+        ([f"{MAIN}_dff100", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),
+        (["n9"], "Unknown group 'n9'"),
+    ],
+)
+def test_what_is_no_cell_is_refused_in_one_line(refused, data, arguments, message):
+    assert message in refused("cell", *arguments)
+    assert list(data.rglob("*.csv.gz")) == []
+
+
+@pytest.mark.slow
+def test_the_leftmost_column_is_measured_as_carry_lines_does():
+    """On run 0 of the main group, whose nine is where a carry is."""
+    loaded = load(MAIN, recipe="paper", runs=[0])
+    measured = cells.measured(loaded.model(0), 3)
+    stored_rows = line_table.of_weights(line_table.saved(), loaded)
+    line, corner = stored_rows.iloc[0], corner_table.decided(stored_rows).iloc[0]
+    hundreds = measured["columns"][0]
+    assert hundreds["reads"] == line.reads == corner.reads
+    for name, stored in (
+        ("late", line.late),
+        ("right", line.right),
+        ("nine", corner.nine),
+        ("line", corner.line),
+        ("plane", corner.plane),
+    ):
+        assert hundreds[name] == pytest.approx(stored, abs=0.002), name
+    assert measured["late"] == pytest.approx(line_table.lines_of(loaded).late[0], abs=0.02)
+    assert measured["nine"] == hundreds["nine"]
