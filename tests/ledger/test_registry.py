@@ -157,7 +157,10 @@ def test_each_finding_is_measured_in_each_run(table, name):
     entry = ROWS[name]
     measured = ledger.Measured("ours", table, all_runs=True)
     row = ledger.combine(replace(claims.claims()[name], recipe_sensitive=False), measured).row
-    assert 1 <= len(row.runs) <= N_RUNS * len(entry.groups)
+    # It reads the stored maps, which are of all shipped runs.
+    if entry.function is not elsewhere.last_attention:
+        assert len(row.runs) <= N_RUNS * len(entry.groups)
+    assert row.runs
     if name in ABOUT_CORRECT_SUMS:
         assert set(row.runs) == {None}
         assert set(row.fields["shows"]) == {None}
