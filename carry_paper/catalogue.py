@@ -9,6 +9,7 @@ missing.
 import importlib.metadata
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -139,11 +140,11 @@ def load(
 
 def is_path(group: str | os.PathLike[str], source: str = "ours") -> bool:
     """Return True if this is a path of runs and not the name of a group."""
-    try:
-        groups.find(cast(str, group))
-    except BadInput:
-        return runs_module.is_path(group, source)
-    return False
+    if isinstance(group, str):
+        with suppress(BadInput):
+            groups.find(group)
+            return False
+    return runs_module.is_path(group, source)
 
 
 def load_curves(

@@ -219,6 +219,7 @@ def test_parts_that_do_not_exist_are_named(intervention):
         intervention.hook(Transformer(ModelConfig(d_model=16)))
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 @pytest.mark.parametrize("mask", [[True, False], torch.tensor([False, True])], ids=str)
 def test_a_mask_names_no_positions_or_parts(mask):
     with pytest.raises(BadInput, match="^positions=.*: expected values such as"):
@@ -248,6 +249,7 @@ def test_combined_interventions_that_share_a_part_are_not_taken_for_one(model, c
     assert not torch.equal(expected[0], expected[1])
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 def test_one_intervention_may_be_combined_without_a_list():
     assert Combined(Ablation(mlps={1})) == Combined((Ablation(mlps={1}),))
 

@@ -393,6 +393,7 @@ def test_a_pair_of_numbers_is_still_taken_with_a_line(noisy, name):
     pd.testing.assert_frame_equal(frame, measure.accuracy(noisy, a, b))
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 def test_nothing_to_patch_is_one_line(model, config):
     sums = drawn(config, count=4)
     for parts, positions in ((["mlps"], []), ([], [1])):
@@ -414,6 +415,7 @@ NO_METRICS = {
 }
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 @pytest.mark.parametrize("metric", NO_METRICS)
 def test_a_metric_that_gives_no_number_is_one_line(model, config, metric):
     sums = drawn(config, count=4)

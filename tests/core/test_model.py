@@ -320,6 +320,7 @@ def raises(name):
     raise ZeroDivisionError("division by zero")
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 @pytest.mark.parametrize("names", [5, raises])
 def test_names_that_are_none_are_one_line(names):
     config = SHAPES["encoder"]
@@ -337,6 +338,7 @@ MASKS = [
 ]
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 @pytest.mark.parametrize("mask", MASKS, ids=str)
 def test_a_mask_is_not_taken_for_positions(mask):
     config = SHAPES["encoder"]
