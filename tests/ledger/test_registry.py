@@ -157,7 +157,10 @@ def test_each_finding_is_measured_in_each_run(table, name):
     entry = ROWS[name]
     measured = ledger.Measured("ours", table, all_runs=True)
     row = ledger.combine(replace(claims.claims()[name], recipe_sensitive=False), measured).row
-    assert 1 <= len(row.runs) <= N_RUNS * len(entry.groups)
+    # It reads the stored maps, which are of all shipped runs.
+    if entry.function is not elsewhere.last_attention:
+        assert len(row.runs) <= N_RUNS * len(entry.groups)
+    assert row.runs
     if name in ABOUT_CORRECT_SUMS:
         assert set(row.runs) == {None}
         assert set(row.fields["shows"]) == {None}
@@ -201,4 +204,6 @@ def test_a_row_of_several_runs_asks_for_its_groups_and_no_others(evidence, monke
         if takes(entry.function) is Evidence:
             groups_read.clear()
             of_entry(entry, evidence)
-            assert groups_read == set(entry.all_groups), name
+            # Rows that read one quantity may each be about some of its groups.
+            same = [other for other in ROWS.values() if other.function is entry.function]
+            assert groups_read == {group for other in same for group in other.all_groups}, name
