@@ -51,8 +51,8 @@ def page_with(picture: str, alt: str) -> nbformat.NotebookNode:
     page = nbformat.read(ROOT / "notebooks" / f"{picture}.ipynb", 4)
     outputs = [output for cell in executed.code_cells(page) for output in cell.outputs]
     data = next(output.data for output in outputs if "image/png" in output.get("data", {}))
-    shown = {"image/png": data["image/png"], "text/plain": "<a figure>"}
-    output = nbformat.v4.new_output("display_data", shown, metadata={"image/png": {"alt": alt}})
+    picture = {"image/png": data["image/png"], "text/plain": "<a figure>"}
+    output = nbformat.v4.new_output("display_data", picture, metadata={"image/png": {"alt": alt}})
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[output])])
 
 
