@@ -45,8 +45,13 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
     Raises:
         CannotBuild: It cannot be built or loaded here.
     """
+    this = processor.this()
+    if not this.instructions:
+        raise Lacking("this system has no list of the processor's instructions")
+    if missing := needed - this.instructions:
+        raise Lacking(f"the processor lacks {', '.join(sorted(missing))}")
     environment = tuple(map(os.environ.get, ENVIRONMENT))
-    built = _built(source, tuple(flags), frozenset(needed), processor.this(), environment)
+    built = _built(source, tuple(flags), this, environment)
     if isinstance(built, CannotBuild):
         raise built
     return built
@@ -54,18 +59,14 @@ def library(source: Path, flags: Sequence[str], needed: AbstractSet[str]) -> cty
 
 @cache
 def _built(
-    source: Path,
-    flags: tuple[str, ...],
-    needed: frozenset[str],
-    this: Processor,
-    environment: tuple[str | None, ...],
+    source: Path, flags: tuple[str, ...], this: Processor, environment: tuple[str | None, ...]
 ) -> ctypes.CDLL | CannotBuild:
     """Return the loaded library; or the reason why there is none, so that failures are cached too.
 
     `environment`, the values of `ENVIRONMENT`, belongs to the cache's key: they are read below.
     """
     try:
-        return _build(source, flags, needed, this)
+        return _build(source, flags, this)
     except CannotBuild as error:
         return error
     except subprocess.CalledProcessError as error:
@@ -76,13 +77,7 @@ def _built(
         return CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another folder")
 
 
-def _build(
-    source: Path, flags: tuple[str, ...], needed: frozenset[str], this: Processor
-) -> ctypes.CDLL:
-    if not this.instructions:
-        raise Lacking("this system has no list of the processor's instructions")
-    if missing := needed - this.instructions:
-        raise Lacking(f"the processor lacks {', '.join(sorted(missing))}")
+def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL:
     compiler = _compiler()
     texts = [path.read_text() for path in (source, *_headers(source))]
     key = "\n".join([*texts, *compiler, *FLAGS, *flags, *sorted(this.instructions)])

@@ -595,6 +595,8 @@ ELSEWHERE = {
     ("estimates.py", "CONTAINER_LIMIT.read_text"),
     ("ledger.py", "json.loads"),
     ("measurements.py", "json.loads"),
+    ("native.py", "path.read_bytes"),
+    ("native.py", "temporary.read_bytes"),
     # Their own reader measures too, and the box must not.
     ("whys.py", "json.loads"),
     ("whys.py", "pd.read_csv"),

@@ -5,7 +5,7 @@ import torch
 
 from carry_core.files import data_dir
 from carry_paper.checksums import SUMS
-from carry_paper.cli.options import Whole, check_writable
+from carry_paper.cli.options import Number, Whole, check_writable
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import cells
 from carry_train import groups, loop
@@ -38,7 +38,9 @@ from carry_train.precisions import AUTO, REQUESTS
     default="fp32",
     help="Number format of matrix products, as `carry train` takes it; a cell has one.",
 )
-@click.option("--minutes", type=float, help="Stop, resumable, after this time.")
+@click.option(
+    "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
+)
 def cell_command(
     group: str,
     numbers: str,

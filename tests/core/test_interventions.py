@@ -262,7 +262,8 @@ def test_a_patch_in_a_combined_one_keeps_its_own_source(model, config):
     given = Patch(heads={(0, 0)}, source=(3, 4))
     assert_close(actual, model(tokens, Combined((own, given)).hook(model)))
     swapped = Patch(mlps={last}, source=(3, 4))
-    assert not torch.allclose(actual, model(tokens, Combined((swapped, given)).hook(model)))
+    others_source = model(tokens, Combined((swapped, given)).hook(model))
+    assert (actual - others_source).abs().max() > 0.01
 
 
 def test_a_patch_has_a_value_for_one_sum_or_for_each(model, config):

@@ -17,6 +17,7 @@ from carry_paper.findings import base, geometry, heads, lengths, survey
 from carry_paper.findings.base import DECODER, DFF1024, DIGITS4, N1, N3, S01
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Dissected, Survey
+from carry_paper.ledger import registry
 from carry_train.groups import GROUPS, MAIN
 from tests.helpers.measured import Answers
 from tests.helpers.measured import measured as answers
@@ -597,10 +598,13 @@ def each_run(monkeypatch: pytest.MonkeyPatch, planted: dict[str, list[Any]]) -> 
 
 def test_biases_are_needed_by_one_layer_and_not_by_two(monkeypatch):
     monkeypatch.setattr(heads, "bias_cost", lambda model, a, b: model.known)
-    measurement = measured("biases", each_run(monkeypatch, {MAIN: [0.0, 0.02], N1: [0.3, 0.001]}))
-    assert measurement.runs == {(MAIN, 0): 0.0, (MAIN, 1): 0.02, (N1, 0): 0.3, (N1, 1): 0.001}
-    assert shown(measurement) == [True, False, True, False]
-    assert measurement.value == pytest.approx(0.01)  # of two layers
+    deep = registry.ROWS["finding/biases"].groups
+    planted = {group: [0.0, 0.02] for group in deep}
+    measurement = measured("biases", each_run(monkeypatch, planted))
+    assert shown(measurement) == [True, False] * len(deep)
+    assert measurement.value == pytest.approx(0.01)
+    measurement = measured("biases_one_layer", each_run(monkeypatch, {N1: [0.3, 0.001]}))
+    assert shown(measurement) == [True, False]
 
 
 def test_decay_matters_where_the_order_is_weaker_than_in_every_run_with_it(monkeypatch):

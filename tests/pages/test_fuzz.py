@@ -756,6 +756,7 @@ def test_a_record_with_another_entry_is_taken_or_refused(data):
             "run": type(value) is int and value == 0,
             "epochs": type(value) is int and 1 <= value <= 1000,
             "snapshots": value == [] and type(value) is list,
+            "device": value is None or type(value) is str,
             "group": value == NAME,
             "config": value == description["config"],
             "format": value == "2",

@@ -128,16 +128,16 @@ def save(run: int, **curves: list[float]) -> None:
 def test_curves_of_runs_that_were_tested_alike_or_not(data):
     """Rows are the epochs that all have; training curves, of every epoch, are read at these."""
     nine = [float(epoch) for epoch in range(1, 10)]
-    save(0, train_loss=nine, test_loss=[-1.0, -2, -3, -5, -9], epochs=[1, 2, 3, 5, 9])
+    save(0, train_loss=nine, test_loss=[2.0, 4, 6, 10, 18], epochs=[1, 2, 3, 5, 9])
     history = catalogue.load_curves(NAME, run=0)
     assert history["epochs"].tolist() == [1, 2, 3, 5, 9]
-    np.testing.assert_array_equal(history["train_loss"], -history["test_loss"])
-    save(1, train_loss=nine, test_loss=[-x for x in nine])  # no epochs: all of them
-    save(2, train_loss=nine, test_loss=[-1.0, -2, -4, -5, -9], epochs=[1, 2, 4, 5, 9])
+    np.testing.assert_array_equal(2 * history["train_loss"], history["test_loss"])
+    save(1, train_loss=nine, test_loss=[2 * x for x in nine])  # no epochs: all of them
+    save(2, train_loss=nine, test_loss=[2.0, 4, 8, 10, 18], epochs=[1, 2, 4, 5, 9])
     history = catalogue.load_curves(NAME)
     assert history["epochs"].tolist() == [1, 2, 5, 9]
-    for name, sign in (("train_loss", 1), ("test_loss", -1)):
-        np.testing.assert_array_equal(history[name], sign * np.tile([1, 2, 5, 9], (3, 1)))
+    for name, factor in (("train_loss", 1), ("test_loss", 2)):
+        np.testing.assert_array_equal(history[name], factor * np.tile([1, 2, 5, 9], (3, 1)))
     assert catalogue.load_curves(NAME, runs=[1])["epochs"].tolist() == list(range(1, 10))
 
 
