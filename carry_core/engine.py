@@ -129,13 +129,20 @@ class Engine(Protocol):
 MODULES = (Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear)
 
 
+# The methods of every module that run in a forward pass. `torch.compile` and other libraries
+# replace some of its others, which changes no number.
+OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__")
+
+
 def methods() -> dict[tuple[type, str], object]:
     """Return the methods of the classes of which a model is made, as they are now.
 
     Somebody may have replaced one, to try another block. `METHODS` has them as they were written.
     """
     current: dict[tuple[type, str], object] = {}
-    for module in (nn.Module, *MODULES):
+    for name in OF_EVERY_MODULE:
+        current[nn.Module, name] = vars(nn.Module)[name]
+    for module in MODULES:
         for name, value in vars(module).items():
             if callable(value) or isinstance(value, property):
                 current[module, name] = value

@@ -230,6 +230,7 @@ def test_a_mask_names_no_positions_or_parts(mask):
         Ablation(heads=[mask])
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 def test_whole_numbers_of_any_type_name_positions():
     positions = [torch.tensor(7), 8, torch.tensor([9])[0]]
     assert Ablation(mlps={1}, positions=positions) == Ablation(mlps={1}, positions=(7, 8, 9))

@@ -566,6 +566,14 @@ def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, mon
     assert torch.equal(answer, expected.argmax(-1).to(torch.int8))
 
 
+def test_what_other_libraries_do_to_every_module_changes_no_engine(monkeypatch):
+    """`torch.compile` replaces `Module.__init__`, and transformers adds a method, for good."""
+    model = random_model(SMALL, 3, noise=0.3)
+    monkeypatch.setattr(nn.Module, "__setstate__", lambda module, state: None)
+    monkeypatch.setattr(nn.Module, "smart_apply", lambda module, apply: None, raising=False)
+    assert plain.is_plain(model)
+
+
 class Scaled(Ablation):
     """An intervention with a value of its own, which equality and hook points do not show."""
 
