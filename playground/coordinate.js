@@ -70,13 +70,15 @@ const CarryCoordinate = (() => {
     const all = linesOf(run).map((line) => slider(line, (value) => hold(line.id, value)));
     const share = (/** @type {string} */ id) => rounded(/** @type {Line} */ (run.lines.find((x) => x.id === id)).share);
     const columns = new Set(run.lines.map(({ column }) => PLACES[column]));
-    const swapped = [...columns].map((place) => `${share(place)} in the ${place}, and both in ${share(`${place}-nine`)}`);
+    const swapped = [...columns].map((place) => {
+      return `${share(place)} of pairs at the ${place}, and with the nine in ${share(`${place}-nine`)}`;
+    });
     const intro = `After the last attention, one coordinate of the stream holds a carry: 0 is the mean of sums without it, 1 of
       sums with it. A second one says if the next column adds up to exactly nine, which carries only if something is
       carried into it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
       every part in place.`;
-    const text = `Swapped between two sums, in the states where that works least, the carry's coordinate alone makes the
-      other digit in ${swapped.join("; alone in ")}. → `;
+    const text = `Swap the carry's coordinate between two sums, in the states where that works least: the digit becomes the
+      other sum's in ${swapped.join("; in ")}. → `;
     const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line, and the nine");
     const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
     const known = all.map(() => ({ key: "", found: /** @type {Stretch[]} */ ([]) }));
