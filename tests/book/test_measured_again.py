@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 from carry_paper import measurements
+from carry_paper.findings import heads
+from carry_paper.ledger import code_digest
 from carry_train.groups import MAIN
 
 
@@ -20,7 +22,7 @@ def stored(monkeypatch):
 
 
 def test_rows_that_agree_pass_and_stale_ones_come_first(stored, monkeypatch, capsys):
-    changed = stored.assign(code=[stored.code.iloc[0], "0" * 16])
+    changed = stored.assign(code=[code_digest.digest(heads.staircase), "0" * 16])
     monkeypatch.setattr(measurements, "read", lambda source: changed)
     rows = measured_again.in_order(0, measured_again.of_single_runs())
     assert [row["run"] for row in rows] == [1, 0]

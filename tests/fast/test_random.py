@@ -64,7 +64,7 @@ def intervention_on(config: ModelConfig, draw: random.Random) -> Ablation:
     source = {}
     if kind is Patch:
         source = {"source": tuple(draw.randrange(5 * 10 ** (config.width - 1)) for _ in range(2))}
-    return kind(**parts, positions=positions, **source)
+    return kind(**parts, positions=None if positions is None else tuple(positions), **source)
 
 
 @EXAMPLES
