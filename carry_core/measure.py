@@ -325,9 +325,7 @@ def score(predicted: Operand, a: Operand, b: Operand) -> ClassAccuracies:
     correct_after_correction = (predicted + correction) % 10 == answer
 
     n_classes = len(carry_in)
-    sums_in_class = torch.bincount(carry_class, minlength=n_classes).unsqueeze(
-        -1
-    )  # (carry_class, 1)
+    sums_in_class = torch.bincount(carry_class, minlength=n_classes)[:, None]  # (carry_class, 1)
     no_sums = torch.zeros(carry_in.shape, dtype=torch.int64)
     n_correct = no_sums.index_add(0, carry_class, correct.long())
     n_corrected = no_sums.index_add(0, carry_class, correct_after_correction.long())
@@ -750,8 +748,10 @@ def _number(metric: Metric, logits: Sequence[Tensor]) -> float:
     """Return the metric of batches of logits; raise `BadInput` if it is not one number."""
     value = metric(torch.cat([*logits])) if callable(metric) else metric
     try:
-        (number,) = torch.as_tensor(value).reshape(-1)
-        return float(f"{number.item()}")  # neither a complex number nor True is one
+        (number,) = torch.as_tensor(value).reshape(-1).tolist()
+        if isinstance(number, bool):
+            raise TypeError("True is no number")
+        return float(number)  # a complex one raises an error
     except (TypeError, ValueError, RuntimeError) as error:
         described = repr(value)
         if isinstance(value, Tensor):

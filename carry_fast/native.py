@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
 
+from carry_core.errors import BadInput
 from carry_core.files import replacing
 from carry_fast import processor
 from carry_fast.processor import Processor
@@ -73,7 +74,7 @@ def _built(
         lines = error.stderr.decode(errors="replace").splitlines()
         messages = [line for line in lines if "error" in line]
         return CannotBuild(f"{error.cmd[0]}: {[*messages, f'exit {error.returncode}'][0]}")
-    except Exception as error:  # whatever it is, the numbers can be had without the library
+    except (BadInput, OSError, RuntimeError) as error:  # a folder, a file, or no home
         return CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another folder")
 
 
