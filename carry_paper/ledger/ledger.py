@@ -527,7 +527,7 @@ def _beside_a_number(entry: Entry, parts: Sequence[Picked]) -> list[dict[str, An
     """Return what was measured beside a number; nothing for one field of many."""
     beside = []
     for part in parts:
-        is_own = entry.field == VALUE or set(part.fields) == {"ten_draws"}
+        is_own = entry.field == VALUE or set(part.fields) == {"draws", "on_all_sums"}
         fields = part.fields if is_own else {}
         beside.append({name: x for name, x in fields.items() if _is_flat(x) and name != HOW})
     return beside

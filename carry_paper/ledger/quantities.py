@@ -6,7 +6,7 @@ which row of `data/claims.yml` reads which field, and on which runs.
 """
 
 from collections.abc import Callable
-from statistics import mean
+from statistics import mean, variance
 from typing import Any
 
 from carry_core import carries, measure, sums
@@ -131,15 +131,20 @@ def cells_without_final_mlp(survey: Survey) -> Fields:
 
 
 def over_draws(survey: Survey, part: Callable[[Dissected], float]) -> Fields:
-    """Return a number of the dissection, and its variance over samples of the paper's size.
+    """Return a number of the dissection: its mean over draws, as large as the paper's.
 
-    Another sample chooses other neurons, so the number varies more than a share does.
+    The paper printed one draw, so its variance is that of one. Another draw chooses other neurons,
+    so the number varies more than a share does. On all sums fewer neurons are usually chosen than
+    on a draw, since noise alone makes some neurons more active for a class with a carry.
     """
     assert survey.dissected is not None
-    value = part(survey.dissected)
-    estimates = [part(draw) for draw in survey.dissected_samples]
-    variance = mean((estimate - value) ** 2 for estimate in estimates)
-    return {"value": value, "variance": variance, "ten_draws": [min(estimates), max(estimates)]}
+    draws = [part(draw) for draw in survey.dissected_samples]
+    return {
+        "value": mean(draws),
+        "variance": variance(draws),
+        "draws": [min(draws), max(draws)],
+        "on_all_sums": part(survey.dissected),
+    }
 
 
 def dissected(survey: Survey) -> Fields:
@@ -166,7 +171,10 @@ def dissected(survey: Survey) -> Fields:
 
 def dissection(group: str, field: str = VALUE, **more: Any) -> Entry:
     """Return the entry of a number of the dissection; `more` are other attributes of `Entry`."""
-    method = "Chosen and ablated on all sums; beside it the ends of ten draws of 20,000 a class."
+    method = (
+        "The mean of ten draws: neurons chosen on 20,000 sums of each class, ablated on 20,000 "
+        "others. Beside it the lowest and the highest draw, and neurons chosen on all sums."
+    )
     return number(group, dissected, Need(dissect=True), field=field, method=method, **more)
 
 

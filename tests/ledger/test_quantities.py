@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 
 from carry_core import measure
 from carry_core.interventions import Ablation
+from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig
 from carry_core.sums import all_sums
 from carry_paper import catalogue
 from carry_paper.findings import survey
 from carry_paper.findings.evidence import Evidence
-from carry_paper.findings.survey import Need
+from carry_paper.findings.survey import Dissected, Need, Survey
 from carry_paper.ledger import claims, ledger, quantities, registry
 from carry_paper.ledger.entries import Entry, number
 from carry_paper.ledger.measuring import Measuring
@@ -134,3 +136,11 @@ def test_only_what_is_missing_or_of_other_weights_is_measured():
     assert len(Measuring(Evidence("ours"), asked_by([entry])).missing(changed)) == 1
     other = replace(entry, function=quantities.exact_match_without_skips)
     assert len(Measuring(Evidence("ours"), asked_by([other])).missing(table)) == 1
+
+
+def test_a_number_of_the_dissection_is_the_mean_of_draws_with_the_variance_of_one():
+    cells = ClassAccuracies(torch.ones(5, 3), torch.zeros(5, 3), exact_match=1.0)
+    draws = tuple(Dissected(neurons, cells) for neurons in (300, 310, 320))
+    surveyed = Survey({}, dissected=Dissected(280, cells), dissected_samples=draws)
+    number = quantities.over_draws(surveyed, lambda draw: float(draw.neurons))
+    assert number == {"value": 310, "variance": 100, "draws": [300, 320], "on_all_sums": 280}
