@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_paper import cli
 from carry_train import groups
 
 CHANGELOG = """# Changelog
@@ -118,6 +119,35 @@ def test_a_workflow_runs_what_can_be_run_here(name):
         if not command.startswith("gh release create"):
             assert command.startswith("make ")
             assert targets_of(command) <= make_targets()
+
+
+def words_of_pages() -> dict[str, str]:
+    """Return what README, the book and its notebooks say, by file.
+
+    The protocol is left out: its sections are dated and name the commands of their day.
+    """
+    texts = {}
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("book/*.md")]:
+        if path.name == "protocol.md":
+            continue
+        texts[path.name] = path.read_text(encoding="utf-8")
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts[path.name] = "\n".join("".join(cell["source"]) for cell in cells)
+    return texts
+
+
+def test_pages_name_targets_and_commands_that_exist():
+    targets = re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE)
+    wrong = []
+    for name, words in words_of_pages().items():
+        for target in re.findall(r"`make ([a-z][a-z-]+)[` ]", words):
+            if target not in targets:
+                wrong.append(f"{name}: make {target}")
+        for command in re.findall(r"`carry ([a-z][a-z-]+)[` ]", words):
+            if command not in cli.carry.commands:
+                wrong.append(f"{name}: carry {command}")
+    assert wrong == []
 
 
 def test_ci_runs_targets_of_make():
