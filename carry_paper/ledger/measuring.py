@@ -1,10 +1,8 @@
 """Measures quantities on runs: from weights to rows of the table of measurements."""
 
-import math
 import re
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,7 @@ from carry_paper.ledger.entries import (
     VALUE,
     Entry,
     Function,
-    Picked,
     name_of,
-    picked,
     takes,
 )
 from carry_paper.llm import recordings
@@ -274,32 +270,6 @@ def together(quantity: Quantity) -> list[list[str]]:
     if takes(quantity.function) is Evidence and not of_a_group(quantity.function):
         return [places or [""]]
     return [[place] for place in places]
-
-
-def of_entry(entry: Entry, evidence: Evidence) -> dict[Key, Picked]:
-    """Return what a row of the ledger reads of each run: its value, and what its rule reads.
-
-    Raises:
-        BadInput: It cannot be measured on these runs.
-    """
-    (quantity, *others) = quantities([replace(entry, among=None)])
-    assert not others
-    measuring = Measuring(evidence, [quantity])
-    fields_by_key: dict[Key, Fields] = {}
-    for places in together(quantity):
-        fields_by_key |= measuring.fields(quantity, places)
-    beside: dict[str, Any] = {}
-    if entry.beside is not None:
-        compared = [x for (group, _), x in fields_by_key.items() if group == entry.beside.group]
-        beside[entry.beside.field] = [fields[VALUE] for fields in compared]
-    parts = {}
-    for key, fields in fields_by_key.items():
-        if entry.beside is None or key[0] in entry.groups:
-            own_fields = {VALUE: math.nan, **fields}
-            part = picked(own_fields, entry.field) if isinstance(entry.field, str) else None
-            value = float(bool(entry.counts(fields))) if entry.counts else part and part.value
-            parts[key] = Picked(value, 0.0, {**fields, **beside})
-    return parts
 
 
 def of_a_group(function: Function) -> bool:

@@ -102,11 +102,6 @@ def prediction_half_width(ours: Scatter, n_others: int) -> float:
     return t_quantile(ours.n_runs - 1) * ours.std * sqrt(1 / ours.n_runs + 1 / n_others)
 
 
-def prediction_floor(ours: Scatter, n_others: int) -> float:
-    """Return the `prediction_half_width` that infinitely many of our runs would leave."""
-    return t_quantile(float("inf")) * ours.std / sqrt(n_others)
-
-
 def runs_that_settle(
     half_width_of: Callable[[int], float], tolerance: float, n_runs: int
 ) -> int | None:

@@ -20,10 +20,11 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
 from carry_paper.ledger import claims, entries, ledger, registry
 from carry_paper.ledger.entries import takes
-from carry_paper.ledger.measuring import Measuring, of_entry, quantities
+from carry_paper.ledger.measuring import Measuring, quantities
 from carry_paper.ledger.registry import ROWS
 from carry_train.groups import GROUPS
 from tests.conftest import drawing_few
+from tests.helpers.measured import of_entry
 from tests.helpers.trainings import planted_curves, save_random
 
 # The functions of language models are called in `tests/llm/test_recorded.py`.

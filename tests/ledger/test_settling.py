@@ -13,7 +13,6 @@ from carry_paper.ledger.settling import (
     fisher,
     floor_of_mean,
     half_width,
-    prediction_floor,
     prediction_half_width,
     runs_that_settle,
 )
@@ -75,7 +74,6 @@ def test_prediction_intervals_by_drawn_runs():
         width = prediction_half_width(Scatter(runs.std(ddof=1), 6), 1)
         inside += abs(generator.normal(0, 0.3) - runs.mean()) <= width
     assert 0.935 <= inside / 2000 <= 0.965
-    assert prediction_floor(Scatter(0.3, 6), 4) == pytest.approx(1.95996 * 0.3 / 2, rel=1e-4)
 
 
 def test_fisher_by_counting_tables():
