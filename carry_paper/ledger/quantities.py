@@ -138,11 +138,11 @@ def over_draws(survey: Survey, part: Callable[[Dissected], float]) -> Fields:
     on a draw, since noise alone makes some neurons more active for a class with a carry.
     """
     assert survey.dissected is not None
-    draws = [part(draw) for draw in survey.dissected_samples]
+    by_draw = [part(draw) for draw in survey.dissected_samples]
     return {
-        "value": mean(draws),
-        "variance": variance(draws),
-        "draws": [min(draws), max(draws)],
+        "value": mean(by_draw),
+        "variance": variance(by_draw),
+        "draws": [min(by_draw), max(by_draw)],
         "on_all_sums": part(survey.dissected),
     }
 

@@ -140,7 +140,7 @@ def test_only_what_is_missing_or_of_other_weights_is_measured():
 
 def test_a_number_of_the_dissection_is_the_mean_of_draws_with_the_variance_of_one():
     cells = ClassAccuracies(torch.ones(5, 3), torch.zeros(5, 3), exact_match=1.0)
-    draws = tuple(Dissected(neurons, cells) for neurons in (300, 310, 320))
-    surveyed = Survey({}, dissected=Dissected(280, cells), dissected_samples=draws)
+    samples = tuple(Dissected(neurons, cells) for neurons in (300, 310, 320))
+    surveyed = Survey({}, dissected=Dissected(280, cells), dissected_samples=samples)
     number = quantities.over_draws(surveyed, lambda draw: float(draw.neurons))
     assert number == {"value": 310, "variance": 100, "draws": [300, 320], "on_all_sums": 280}
