@@ -221,7 +221,7 @@ types: $(READY) #: mypy, strict, on all packages and workflow/, and on calls of 
 	@$(PY) -m pytest -q -m types tests/core/test_front_door.py
 
 unit: $(READY) #: pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
-	@$(PYTEST) -m "not cluster and not site and not types"
+	@$(PYTEST) --durations=25 -m "not cluster and not site and not types"
 
 machine-test: $(READY) #: the tests whose outcome may depend on the machine, which have the marker `machine`
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
