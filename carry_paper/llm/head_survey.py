@@ -277,6 +277,7 @@ class Surveyor:
     batch: int = 25  # prompts at a time
     heads_to_ablate: tuple[Heads, ...] = ()  # sets of heads to ablate
     n_pairs: int = 0  # of the most frequent winners, to ablate besides
+    keeps_streams: bool = True  # without them there is no Fig. 6, and a survey is a twentieth
     # takes each batch done, and the share of all
     report: Callable[[str, float], None] = lambda message, share: None
 
@@ -292,7 +293,8 @@ class Surveyor:
             getattr(self.source.config, "_commit_hash", None),
         )
         # A model on the hub has no such files.
-        files = [(p.name, p.stat().st_mtime_ns) for p in sorted(folder.glob("*")) if p.is_file()]
+        paths = [folder] if folder.is_file() else sorted(folder.glob("*"))
+        files = [(p.name, p.stat().st_mtime_ns) for p in paths if p.is_file()]
         settings = [
             FORMAT,
             self.template.text,
@@ -300,6 +302,7 @@ class Surveyor:
             self.seed,
             self.batch,
             self.source.dtype,
+            self.keeps_streams,
         ]
         return hashlib.sha256(
             json.dumps([str(folder), commit_hash, files, settings]).encode()
@@ -449,21 +452,27 @@ class Surveyor:
         n = DIGITS + self.template.tokens  # of the search; the others are for maps
         maps = attention.where(exists[:, None, None], float("nan"))[..., n:].permute(1, 2, 0, 3)
         stream = torch.stack(streams).unflatten(0, (-1, self.source.size.layers, 2))
-        return {
+        batch = {
             "tokens": new,
             "wins": staircases.count_wins(attention[..., :n], exists[:, :n]).unsqueeze(0),
             "maps": maps.to(stream.dtype),
-            "stream": F.pad(stream, 4 * (0, 0) + (0, WIDTH - len(stream)), value=float("nan")),
         }
+        if self.keeps_streams:
+            padding = 4 * (0, 0) + (0, WIDTH - len(stream))
+            batch["stream"] = F.pad(stream, padding, value=float("nan"))
+        return batch
 
     def _axes(self, spelled: Bool[Tensor, "prompt output"]) -> tuple[Tensor, Tensor]:
         """Return each stream on its leading axes, and the axes' shares of the variance.
 
-        Both are NaN for prompts whose digit is not correct.
+        Both are NaN for prompts whose digit is not correct. Without streams there are no axes.
         """
         n_layers = self.source.size.layers
-        points = torch.full((n_layers, 2, WIDTH, self.count, geometry.AXES), float("nan"))
-        share = torch.full((n_layers, 2, WIDTH, geometry.AXES), float("nan"))
+        n_axes = geometry.AXES if self.keeps_streams else 0
+        points = torch.full((n_layers, 2, WIDTH, self.count, n_axes), float("nan"))
+        share = torch.full((n_layers, 2, WIDTH, n_axes), float("nan"))
+        if not self.keeps_streams:
+            return points, share
         for output, layer, after in product(range(WIDTH), range(n_layers), range(2)):
             right = spelled[:, output]
             if int(right.sum()) > geometry.AXES:
