@@ -10,7 +10,7 @@
     measure         accuracy, attention, activations, patching, the decision head
     runs            files of trained runs
     bridges         the model in TransformerLens
-    files, errors   reading and writing, bad input
+    files, errors   the data folder and readers, bad input
 
 The names below are the ones that notebooks use most.
 """

@@ -61,13 +61,20 @@ def whole(value: SupportsIndex) -> int:
     return index(value)
 
 
-# Where modules have gone that were elsewhere before version 0.1.0; until 1.0.
+# Where modules and names have gone that were elsewhere before version 0.1.0; until 1.0.
 MOVED = {
     "carry_core.fast": "carry_fast",
     "carry_core.groups": "carry_train.groups",
     "carry_core.curves": "carry_train.curves, and its `load_curves` is in carry_paper.catalogue",
     "carry_paper.training": "carry_train, and its benchmarks are in carry_paper.bench",
 }
+
+
+def moved(module: str, names: str, name: str) -> Exception:
+    """Return the error that a module lacks a name, one of `names` if it is in carry_train.files."""
+    if name in names.split():
+        return ImportError(f"{module}.{name} is now in carry_train.files: import it from there.")
+    return AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
 
 
 class MovedModules:

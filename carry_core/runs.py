@@ -1,4 +1,4 @@
-"""Trained runs: reading and writing their files, and how far their training got.
+"""Trained runs: reading their files, which `carry_train.files.save_run` writes.
 
 A run is a pair of files. `data/runs/<group>/<recipe>/run<k>.safetensors` has
 
@@ -23,27 +23,16 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core.errors import BadInput
-from carry_core.files import (
-    author_dir,
-    damaged,
-    data_dir,
-    is_packaged,
-    open_tensors,
-    read_text,
-    reading,
-    replacing_all,
-)
+from carry_core.errors import BadInput, moved
+from carry_core.files import author_dir, damaged, data_dir, is_packaged, open_tensors, reading
 from carry_core.model import ModelConfig, Transformer, parameter_shapes
 
 FORMAT = "2"
@@ -63,6 +52,11 @@ Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
 History = dict[str, NDArray[Any]]
 
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise moved(__name__, "NamedConfig save_run", name)
+
 
 # ---- what a file says of its run
 
@@ -79,7 +73,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
         if metadata_text is None:
             raise BadInput(
                 f"{path} has no record of its training, so its group is not known: "
-                "expected a file that `carry train`, `make hub` or `runs.save_run` wrote."
+                "expected a file that `carry train`, `make hub` or `save_run` wrote."
             )
         content: dict[str, Any] = json.loads(metadata_text)
         version = content["format"]
@@ -294,9 +288,9 @@ def leading_recipes(root: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     remedy_for_list = "delete it and run `carry train` again"
-    text = read_text(path, remedy_for_list)
     with reading(path, remedy_for_list):
-        return {str(name): str(recipe) for name, recipe in json.loads(text).items()}
+        recipes = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): str(recipe) for name, recipe in recipes.items()}
 
 
 def is_path(name: str | os.PathLike[str], source: str = "ours") -> bool:
@@ -590,57 +584,3 @@ def digest_of_file(path: Path) -> str:
     with open_tensors(path, remedy(path)) as file:
         names = [name for name in file.keys() if "/" not in name]  # noqa: SIM118 (not a dict)
         return digest({name: file.get_tensor(name) for name in names})
-
-
-@runtime_checkable
-class NamedConfig(Protocol):
-    """A group, as far as its runs' files are concerned."""
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """The shape of its models."""
-
-
-def save_run(
-    path: Path, group: NamedConfig, weights: Weights, record: Record, curves: History | None = None
-) -> None:
-    """Write a run's pair of files, both or neither.
-
-    Args:
-        path: The path of the safetensors file; learning curves are written beside it.
-        group: The run's group.
-        weights: Parameters by name, snapshots under `epoch_500/…`.
-        record: At least `run`, `recipe` and `epochs`.
-        curves: Learning curves, `[row, …]` each.
-
-    Raises:
-        BadInput: The files cannot be written, or weights are not finite.
-    """
-    if not are_finite(weights):
-        raise BadInput(
-            f"Run {record['run']} of {group.name} has weights that are not finite: "
-            "it is not written."
-        )
-    prefixes = {name.split("/")[0] for name in weights if "/" in name}
-    snapshots = sorted(int(prefix.removeprefix("epoch_")) for prefix in prefixes)
-    if snapshots:
-        record = record | {"snapshots": snapshots}
-    metadata = {
-        "format": FORMAT,
-        "group": group.name,
-        "config": asdict(group.config),
-        "record": record,
-    }
-    paths = [path.with_suffix(".npz"), path] if curves else [path]
-    with replacing_all(*paths) as temporaries:
-        if curves:
-            with temporaries[0].open("wb") as file:
-                # NumPy before 2.2 would store the option `allow_pickle` as one more array.
-                np.savez_compressed(file, **cast(dict[str, Any], curves))
-        contiguous = {name: p.contiguous() for name, p in weights.items()}
-        # All metadata is one entry, since safetensors writes several in random order.
-        save_file(contiguous, temporaries[-1], {"carry": json.dumps(metadata)})

@@ -11,13 +11,12 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
 
-from carry_core.errors import BadInput
-from carry_core.files import replacing
 from carry_fast import processor
 from carry_fast.processor import Processor
 
@@ -74,7 +73,7 @@ def _built(
         lines = error.stderr.decode(errors="replace").splitlines()
         messages = [line for line in lines if "error" in line]
         return CannotBuild(f"{error.cmd[0]}: {[*messages, f'exit {error.returncode}'][0]}")
-    except (BadInput, OSError, RuntimeError) as error:  # a folder, a file, or no home
+    except (OSError, RuntimeError) as error:  # a folder, a file, or no home
         return CannotBuild(f"{str(error).rstrip('.')}; XDG_CACHE_HOME can name another folder")
 
 
@@ -85,12 +84,16 @@ def _build(source: Path, flags: tuple[str, ...], this: Processor) -> ctypes.CDLL
     name = f"{source.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     path = _cache_folder() / name
     if not _is_whole(path):
-        with replacing(path) as temporary:
-            output = ["-o", str(temporary), str(source)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may build the same library, so each has a folder of its own.
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            built = Path(folder) / name
+            output = ["-o", str(built), str(source)]
             command = [*compiler, *FLAGS, *flags, f"-I{FOLDER}", *output]
             subprocess.run(command, check=True, capture_output=True)
-            temporary.write_bytes(_with_digest(temporary.read_bytes()))
-            ctypes.CDLL(str(temporary))  # raises an error if the compiler has made no library
+            built.write_bytes(_with_digest(built.read_bytes()))
+            ctypes.CDLL(str(built))  # raises an error if the compiler has made no library
+            built.replace(path)
     return ctypes.CDLL(str(path))
 
 

@@ -46,11 +46,10 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from safetensors.torch import save_file
 from torch import Tensor
 
-from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import json_bytes, replacing, replacing_all, write_json
 from carry_paper.schemas import read_json
 from carry_train import groups
+from carry_train.files import json_bytes, replacing, replacing_all, save_run, write_json
 from carry_train.groups import Group
 
 CHECKSUMS = Path(__file__).parent / "resources" / "release.sha256"
@@ -356,7 +355,7 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
             }
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
         record |= {"file": last.path, "sha256": digests[last.path]}
-        runs.save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
+        save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
         values = {
             name: item

@@ -19,7 +19,7 @@ import numpy as np
 
 from carry_core import runs as runs_module
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, is_packaged, json_bytes, replacing
+from carry_core.files import damaged, data_dir, is_packaged
 from carry_core.runs import (
     FIRST,
     LEADING,
@@ -36,6 +36,7 @@ from carry_core.runs import (
 )
 from carry_train import groups
 from carry_train.curves import aligned, at_tests, read_curves
+from carry_train.files import json_bytes, replacing
 from carry_train.groups import Group
 
 ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more

@@ -15,7 +15,8 @@ import filelock
 import pandas as pd
 
 from carry_core.errors import BadInput
-from carry_core.files import damaged, data_dir, read_text, replacing, replacing_all, sha256
+from carry_core.files import damaged, data_dir
+from carry_train.files import read_text, replacing, replacing_all, sha256
 
 SUMS = "SHA256SUMS"
 REMEDY = (

@@ -15,7 +15,8 @@ import pandas as pd
 import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from carry_core.files import LARGEST, limited, read_bytes, read_text, reading
+from carry_core.files import reading
+from carry_train.files import LARGEST, limited, read_bytes, read_text
 
 Schema = TypeVar("Schema", bound=BaseModel)
 

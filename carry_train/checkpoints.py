@@ -15,10 +15,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import open_tensors, replacing
+from carry_core.files import open_tensors
 from carry_core.model import parameter_shapes
-from carry_core.runs import History, check_count, run_path, save_run
+from carry_core.runs import History, check_count, run_path
 from carry_train.curves import check_curves
+from carry_train.files import replacing, save_run
 from carry_train.groups import Group, Recipe
 from carry_train.precisions import named
 from carry_train.seeds import check_seeds

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from carry_core import carries
-from carry_core.files import damaged, read_arrays
+from carry_core.files import damaged
 from carry_core.runs import History, remedy
+from carry_train.files import read_arrays
 from carry_train.groups import Group
 
 PER_EPOCH = "train_"  # begins the names of curves that have a value for every epoch

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from carry_core import measure, runs, sums
-from carry_core.files import author_dir, write_json
+from carry_core.files import author_dir
 from carry_core.runs import History
 from carry_paper import catalogue
 from carry_paper.findings.evidence import Evidence
@@ -38,6 +38,7 @@ from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.measuring import Measuring, quantities
 from carry_paper.pages import playground
 from carry_train import groups
+from carry_train.files import write_json
 
 GOLDEN = Path(__file__).parent / "golden"
 # the rows come last: `make_small` changes the modules for good

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import load, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, data_dir, replacing
+from carry_core.files import ROOT, data_dir
 from carry_core.runs import run_path
 from carry_paper import catalogue, checksums
 from carry_paper.catalogue import load_curves
@@ -20,6 +20,7 @@ from carry_paper.pages.page import Page
 from carry_paper.pages.parameters import check_decoders
 from carry_paper.pages.provenance import provenance
 from carry_train import groups
+from carry_train.files import replacing
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 

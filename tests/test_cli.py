@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_core.files import write_json
 from carry_paper import bench, catalogue, cli
 from carry_paper.checksums import write_checksums
 from carry_paper.cli.options import Target, check_writable
 from carry_paper.ledger.measuring import Measuring
+from carry_train.files import write_json
 
 
 @pytest.mark.machine

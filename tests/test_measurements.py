@@ -9,11 +9,12 @@ import pytest
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, sha256
+from carry_core.files import ROOT
 from carry_paper import catalogue, measurements
 from carry_paper.checksums import read_checksums
 from carry_paper.ledger.measuring import FROM_CURVES, as_table
 from carry_train import groups
+from carry_train.files import sha256
 from carry_train.groups import MAIN
 
 RUN = {"source": "ours", "group": MAIN, "recipe": "paper", "epochs": 1000, "ships": 0}

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from carry_core.files import ROOT, replacing_all
+from carry_core.files import ROOT
+from carry_train.files import replacing_all
 
 URL = re.compile(r"https://github\.com/[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 HOST = re.compile(r"https://([\w.-]+)/")

@@ -18,13 +18,14 @@ from safetensors import safe_open
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, json_bytes, sha256
+from carry_core.files import ROOT
 from carry_core.model import parameter_shapes
 from carry_core.sums import SYMBOLS
 from carry_paper import catalogue
 from carry_paper.ledger import ledger
 from carry_paper.ledger.report import counted
 from carry_train import groups
+from carry_train.files import json_bytes, save_run, sha256
 from carry_train.groups import Group
 
 OUT = ROOT / "_build" / "hub"
@@ -67,7 +68,7 @@ def write_run(folder: Path, run: runs.TrainedRun, group: Group) -> None:
     with safe_open(run.path, "pt") as file:
         weights = {name: file.get_tensor(name) for name in parameter_shapes(group.config)}
     record = {name: value for name, value in run.record.items() if name != "snapshots"}
-    runs.save_run(folder / "model.safetensors", group, weights, record)
+    save_run(folder / "model.safetensors", group, weights, record)
     config = {
         "architectures": ["CarryTransformer"],
         "model_type": "carry",

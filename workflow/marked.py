@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from carry_core.files import replacing
+from carry_train.files import replacing
 
 
 def pattern(mark: str) -> re.Pattern[str]:

@@ -17,9 +17,10 @@ import dist
 import hub
 
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, sha256
+from carry_core.files import ROOT
 from carry_paper import catalogue
 from carry_train import groups
+from carry_train.files import sha256
 
 OUT = ROOT / "_build" / "release"
 SITES = ("_build/html", "_build/read/html")  # the first that exists

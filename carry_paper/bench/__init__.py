@@ -23,7 +23,7 @@ from torch import Tensor
 from carry_core import bridges, interventions, measure, sums
 from carry_core import model as core_model
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, json_bytes
+from carry_core.files import data_dir
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_fast import engine, processor
@@ -33,6 +33,7 @@ from carry_paper.catalogue import load
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
 from carry_train import choice, groups
+from carry_train.files import json_bytes
 from carry_train.groups import RECIPES, Group
 from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
 from carry_train.trainer import BETAS, EPSILON, Trainer, commit

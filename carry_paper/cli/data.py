@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from carry_core.files import author_dir, data_dir, restoring, sha256
+from carry_core.files import author_dir, data_dir, restoring
 from carry_paper import author
 from carry_paper.checksums import SUMS, read_checksums, write_checksums
 from carry_paper.cli.options import FOLDER
+from carry_train.files import sha256
 
 
 @click.command("import-author")

@@ -13,7 +13,7 @@ import click
 
 from carry_core import measure
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, replacing, write_json
+from carry_core.files import data_dir
 from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
@@ -26,6 +26,7 @@ from carry_paper.ledger.entries import name_of
 from carry_paper.ledger.measuring import Measuring, Quantity, as_table, quantities
 from carry_paper.ledger.report import show
 from carry_train import groups, loop
+from carry_train.files import replacing, write_json
 
 ONLY = click.option(
     "--only", default="", metavar="PREFIX", help="Only rows whose id starts with this."

@@ -10,7 +10,7 @@ import torch
 from click.core import ParameterSource
 
 from carry_core.errors import BadInput
-from carry_core.files import data_dir, write_json
+from carry_core.files import data_dir
 from carry_core.runs import run_path
 from carry_paper import bench, catalogue
 from carry_paper.bench import growth
@@ -29,6 +29,7 @@ from carry_paper.cli.progress import counted, reporter
 from carry_train import estimates, fused, groups, loop, precisions, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice, multiplies_bf16
+from carry_train.files import write_json
 from carry_train.loop import Conditions
 from carry_train.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
 from carry_train.progress import Progress

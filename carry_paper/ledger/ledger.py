@@ -19,7 +19,6 @@ import pandas as pd
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import sha256
 from carry_paper import catalogue, measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
@@ -31,6 +30,7 @@ from carry_paper.ledger.language_models import HOW
 from carry_paper.ledger.results import Row
 from carry_paper.measurements import REASON
 from carry_train import groups
+from carry_train.files import sha256
 
 DECIMALS = 6  # of a derived number, whose last bits depend on the processor
 # Two rows are one measurement if their values are perfectly correlated over so many runs.

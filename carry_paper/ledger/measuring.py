@@ -10,7 +10,6 @@ import pandas as pd
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.files import sha256
 from carry_core.model import Transformer
 from carry_paper.findings.base import CONTEXT, Fields
 from carry_paper.findings.evidence import Evidence
@@ -27,6 +26,7 @@ from carry_paper.ledger.entries import (
 from carry_paper.llm import recordings
 from carry_paper.measurements import COLUMNS, REASON, WHOLE, is_reason, to_store
 from carry_train import groups
+from carry_train.files import sha256
 
 Key = tuple[str, int | None]  # a group and a run; no run for what is measured on a whole group
 OTHER_CODE = "stale: other code measured it"

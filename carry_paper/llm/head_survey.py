@@ -27,12 +27,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import open_tensors, replacing
+from carry_core.files import open_tensors
 from carry_paper.findings import geometry
 from carry_paper.llm import prompts, staircases
 from carry_paper.llm.model import Heads, Source, ablated, cached_streams, format_heads, library
 from carry_paper.llm.prompts import DIGITS, WIDTH, Answers, Template
 from carry_paper.schemas import one_of, plain_errors
+from carry_train.files import replacing
 from carry_train.trainer import commit
 
 FILE = "survey.safetensors"

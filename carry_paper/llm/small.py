@@ -25,9 +25,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from carry_core.files import replacing_all, write_json
 from carry_core.sums import digits
 from carry_paper.llm import prompts
+from carry_train.files import replacing_all, write_json
 from carry_train.trainer import commit
 
 TOKENS = ("<pad>", "<s>", "</s>", "<unk>", "+", "=", *"0123456789")

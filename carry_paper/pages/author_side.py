@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, data_dir, read_arrays, reading
+from carry_core.files import author_dir, data_dir, reading
 from carry_paper import author
 from carry_paper.checksums import save_listed
 from carry_paper.plots.sides import AUTHORS, OURS, Arrays
+from carry_train.files import read_arrays
 
 # The bits of a float32 that are stored: three digits, which compress to half the size.
 STORED_BITS = np.int32(~0x1FFF)

@@ -15,10 +15,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
-from carry_core.files import replacing
 from carry_paper.ledger.export import csv_text
 from carry_paper.pages.parameters import was_injected
 from carry_paper.plots import drawn
+from carry_train.files import replacing
 
 CSV = "text/csv"
 MANY_ROWS = 5_000  # of a cloud of points, whose numbers have four digits: half a pixel or less

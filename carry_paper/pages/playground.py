@@ -35,7 +35,6 @@ from torch import Tensor
 
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.files import replacing
 from carry_core.hooks import HookAt, Point
 from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
 from carry_core.model import Transformer
@@ -44,6 +43,7 @@ from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, carry_line, corners, dynamics, geometry, line_table
 from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.style import WIDTH, style, svg
+from carry_train.files import replacing
 from carry_train.groups import DIGITS, MAIN, find
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}

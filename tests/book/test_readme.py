@@ -17,6 +17,7 @@ from carry_core.model import POINTS, ModelConfig
 from carry_core.sums import n_sums
 from carry_paper import bench
 from carry_train import loop, stacked
+from carry_train.files import save_run
 from carry_train.groups import GROUPS, MAIN, RECIPES
 from tests.book.test_notebooks import parameters
 from tests.helpers import needs
@@ -168,7 +169,7 @@ def change_record(data, group, number, **changes):
     """Write a run by `paper` again, with other entries in its record."""
     path = runs.run_path(data / "runs", group.name, "paper", number)
     record = runs.describe(path, group.name)["record"] | changes
-    runs.save_run(path, group, load_file(path), record, {})
+    save_run(path, group, load_file(path), record, {})
 
 
 def test_the_list_of_runs_counts_files_and_their_epochs(data):

@@ -13,11 +13,12 @@ import part
 import pytest
 import yaml
 
-from carry_core.files import ROOT, read_arrays
+from carry_core.files import ROOT
 from carry_paper.plots.drawn import Item
 from carry_paper.plots.outcomes import by_carry_in
 from carry_paper.plots.sides import AUTHORS
 from carry_train import groups
+from carry_train.files import read_arrays
 from tests.helpers.needs import SITE
 
 PAGES = [

@@ -17,9 +17,10 @@ import dist
 import pytest
 
 from carry_core import runs
-from carry_core.files import ROOT, sha256
+from carry_core.files import ROOT
 from carry_paper import catalogue
 from carry_train import groups
+from carry_train.files import sha256
 from tests.helpers.printed import assert_same_words
 
 pytestmark = pytest.mark.slow

@@ -12,6 +12,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_paper import catalogue
 from carry_train import groups
 from carry_train.curves import check_curves
+from carry_train.files import save_run
 
 NAME = "mine"  # no name of the paper's, so that nothing but the files says what it is
 CONFIG = ModelConfig(layers=1, width=2, d_model=16, heads=2, d_ff=8)
@@ -34,7 +35,7 @@ def save(root, recipe="paper", run=0, epochs=10):
     torch.manual_seed(run)
     weights = Transformer(CONFIG).state_dict()
     record = {"recipe": recipe, "run": run, "epochs": epochs}
-    runs.save_run(runs.run_path(root, NAME, recipe, run), Mine(), weights, record)
+    save_run(runs.run_path(root, NAME, recipe, run), Mine(), weights, record)
     return weights
 
 
@@ -97,7 +98,7 @@ def test_files_of_two_shapes_are_not_loaded_together(root):
     group = type("Group", (), {"name": NAME, "config": other})()
     record = {"recipe": "paper", "run": 1, "epochs": 10}
     path = runs.run_path(root, NAME, "paper", 1)
-    runs.save_run(path, group, Transformer(other).state_dict(), record)
+    save_run(path, group, Transformer(other).state_dict(), record)
     with pytest.raises(BadInput, match="were not trained alike"):
         load(path.parent)
 
@@ -120,7 +121,7 @@ def test_what_contradicts_a_path_s_records_is_one_line(root, of, wrong):
 def test_a_record_with_values_of_another_type_is_damaged(root, wrong):
     record = {"recipe": "paper", "run": 0, "epochs": 10} | wrong
     path = runs.run_path(root, NAME, "paper", 0)
-    runs.save_run(path, Mine(), Transformer(CONFIG).state_dict(), record)
+    save_run(path, Mine(), Transformer(CONFIG).state_dict(), record)
     with pytest.raises(BadInput, match=r"run0.safetensors is damaged \("):
         load(path)
 

@@ -17,6 +17,7 @@ from carry_core.sums import Layout
 from carry_paper import catalogue
 from carry_paper.findings import interchange, interchange_maps, typology
 from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
+from carry_train.files import save_run
 from carry_train.groups import find
 from tests.conftest import random_model
 from tests.core.test_promises import CHANGES, SMALL
@@ -376,7 +377,7 @@ def small_run(path, run, seed):
     group = find(TINY)
     model = Transformer(group.config)
     record = {"recipe": "quick", "run": run, "epochs": 60, "seeds": {}}
-    runs.save_run(path, group, dict(model.named_parameters()), record)
+    save_run(path, group, dict(model.named_parameters()), record)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_train import groups, loop, precisions
 from carry_train.checkpoints import Checkpoints
 from carry_train.curves import shapes_of_curves
+from carry_train.files import save_run
 from carry_train.groups import Group, Recipe
 from carry_train.trainer import Trainer
 
@@ -97,7 +98,7 @@ def save_random(
             "device": "cpu",
             "precision": "fp32",
         }
-        runs.save_run(folder / f"run{run}.safetensors", group, weights, record, curves)
+        save_run(folder / f"run{run}.safetensors", group, weights, record, curves)
 
 
 def planted_curves(group: Group) -> dict[str, np.ndarray]:
