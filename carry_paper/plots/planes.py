@@ -199,12 +199,12 @@ def decision_figure(
             which a row has nothing to decide are left out.
     """
     titles = columns or _column_titles(len(patterns[0]))
-    shown = [[i for i in titles if _is_open(decision, patterns, i)] for decision in decisions]
-    n_columns = max(1, *map(len, shown))
+    open_cells = [[i for i in titles if _is_open(decision, patterns, i)] for decision in decisions]
+    n_columns = max(1, *map(len, open_cells))
 
     def draw(figure: SubFigure, side: Arrays) -> None:
         axes = figure.subplots(len(decisions), n_columns, squeeze=False)
-        for row, decision, numbers in zip(axes, decisions, shown, strict=True):
+        for row, decision, numbers in zip(axes, decisions, open_cells, strict=True):
             for ax in row[len(numbers) :]:
                 ax.axis("off")
             for ax, column in zip(row, numbers, strict=False):

@@ -157,13 +157,13 @@ def test_random_weights_are_those_of_their_seed(tmp_path):
     source = inspect_model(str(folder(tmp_path / "tiny")), BARE)
     sources = [source, *(replace(source, init_seed=seed) for seed in (3, 3, 4))]
     state = torch.random.get_rng_state()
-    models = [each.load() for each in sources]
+    models = [source.load() for source in sources]
     weights = [model.get_input_embeddings().weight for model in models]
     assert torch.equal(weights[1], weights[2])
     assert not torch.equal(weights[1], weights[0])
     assert not torch.equal(weights[1], weights[3])
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert [each.title for each in sources[1:]] == [f"tiny-random{seed}" for seed in (3, 3, 4)]
+    assert [source.title for source in sources[1:]] == [f"tiny-random{seed}" for seed in (3, 3, 4)]
     assert models[1].config.num_hidden_layers == models[0].config.num_hidden_layers
 
 

@@ -208,15 +208,15 @@ def test_the_best_threshold_is_the_best_of_all():
     rng = np.random.default_rng(3)
     points, positive = rng.normal(size=(2, 40)), rng.random(40) < 0.4
     points[1] -= 1.5 * positive
-    found = {}
+    by_threshold = {}
     for axis, x in enumerate(points):
         for place in (np.sort(x)[1:] + np.sort(x)[:-1]) / 2:
             above = ((x > place)[positive].mean() + (x <= place)[~positive].mean()) / 2
-            found[axis, round(place, 9)] = max(above, 1 - above)
+            by_threshold[axis, round(place, 9)] = max(above, 1 - above)
     axis, place, accuracy = best_threshold(points, positive)
     assert axis == 1
-    assert accuracy == pytest.approx(max(found.values()))
-    assert found[axis, round(place, 9)] == pytest.approx(accuracy)
+    assert accuracy == pytest.approx(max(by_threshold.values()))
+    assert by_threshold[axis, round(place, 9)] == pytest.approx(accuracy)
 
 
 def test_planes_of_a_decision_have_its_colours_and_a_line():
