@@ -144,7 +144,8 @@ def _bars_by_part(sides: Mapping[str, pd.DataFrame], part: str, links: Links) ->
                     bar.set_url(links.get((name, run)))
         _name_sides(axes[-1, 0], runs, abreast=has_room)
         is_named = has_room or i == 0
-        name_grid(axes, rows if is_named else [""] * len(rows), [name], ("bold", "bold"))
+        title = name if len(names) == 2 else name.replace(" ", "\n", 1)
+        name_grid(axes, rows if is_named else [""] * len(rows), [title], ("bold", "normal"))
         if has_room:
             panel.legend(handles=handles, ncols=2, handlelength=1.0, **look)
             panel.set_gid(f"{SIDE}{i}")

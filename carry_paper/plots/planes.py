@@ -13,6 +13,7 @@ from carry_core import carries
 from carry_paper.findings.geometry import Plane
 from carry_paper.plots.sides import Arrays, subfigures
 from carry_paper.plots.style import (
+    CLASS_COLOURS,
     DIGIT_COLOURS,
     INK,
     PLACES,
@@ -24,7 +25,7 @@ from carry_paper.plots.style import (
 # The id of text on points, to which the built page gives an outline in the ground's colour.
 NUMERAL = "numeral"
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
-YES, NO, NINE = "#C75301", "#2F6DAE", "#8DBBEA"  # the two sides of a decision
+NO, _, NINE, YES, _ = CLASS_COLOURS  # the two sides of a decision, and the nines
 MOST_ACTIVE, OTHER = "#D1352B", "#7C93B8"  # neurons
 # Some rows of a grid, such as (0, "MLP") for the stream after the MLP of layer 0.
 Rows = Sequence[tuple[int, str]]

@@ -414,7 +414,7 @@ def test_the_sums_of_the_story_are_answered_as_pytorch_does(browser):
         expected.append("".join(map(str, digits.tolist())))
 
     browser.open((SITE / "notebooks" / "the_story.html").as_uri())
-    browser.wait("document.body.dataset.steps", 30)
+    browser.wait("document.body?.dataset.steps", 30)
     answers = "[...document.querySelectorAll('.pg-step output')].map((x) => x.textContent)"
     assert browser.run(answers) == expected
     browser.run("document.querySelectorAll('.pg-step button').forEach((x) => x.click())")
