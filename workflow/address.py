@@ -60,7 +60,7 @@ PLACES = (
     Place("CITATION.cff", "license: MIT\n", 'repository-code: "{url}"\n'),
     Place("pyproject.toml", "# make address writes here.\n", URLS),
     Place("README.md", "<!-- make address -->\n", LAUNCH),
-    Place("book/anywhere.md", "<!-- make address -->\n", LAUNCH),
+    Place("book/reading.md", "<!-- make address -->\n", LAUNCH),
 )
 # A page's second cell of code, folded in the book, gets the project where Colab opens the page.
 CHECKOUT = """\

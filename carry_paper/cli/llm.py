@@ -58,8 +58,9 @@ def llm(
 ) -> None:
     """Survey a language model on four-digit sums, with attention and ablations (Tab. 2, Fig. 6).
 
-    MODEL is a folder in the format of transformers, or an id on the Hugging Face hub. A survey that
-    was stopped resumes where it was. Each set of heads is compared with as many random other heads.
+    MODEL is a folder in the format of transformers, a GGUF file, or an id on the Hugging Face hub.
+    A survey that was stopped resumes where it was. Each set of heads is compared with as many
+    random other heads.
     """
     library()
     source = inspect_model(model, TEMPLATES[template], device, dtype)
@@ -91,6 +92,8 @@ def llm(
     result = surveyor.run()
     result.save(out / head_survey.FILE)
     click.echo("\n".join(result.lines()))
+    if too_few := head_survey.too_few_right(result.answers):
+        click.echo(too_few)
     click.echo(
         f"Written to {out / head_survey.FILE}; its batches stay in {surveyor.folder},"
         " for ablating more heads."

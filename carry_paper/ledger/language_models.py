@@ -1,9 +1,11 @@
 """The rows of the 7B models (Tab. 2, Sec. 6, App. G): from the author's recordings, or our surveys.
 
 A number is a function of a `Recording` by the author or a `Survey` of our own, and of the published
-model. It returns the value, and a sentence on how it was obtained.
+model. It returns the value, and a sentence on how it was obtained. The last rows are of models that
+cannot add, a control that the paper does not have.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,11 +15,14 @@ from carry_core.errors import BadInput
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.llm import recordings
-from carry_paper.llm.head_survey import Survey
+from carry_paper.llm.head_survey import RIGHT_TO_RANK, Survey
 from carry_paper.llm.model import format_heads
 from carry_paper.llm.recordings import MODELS, PublishedModel, Recording
+from carry_paper.llm.staircases import strongest_cell
 
 HOW = "how"  # the field with a sentence on how a number was obtained
+# Of the 32 layers of 32 heads of Alpaca 7B, 164 heads win a cell: the fewest of Tab. 2.
+SMALLEST_SHARE = 164 / 1024
 
 
 def obtained(value: Any, how: str, noise: float = 0.0) -> Fields:
@@ -160,3 +165,62 @@ def llm_heads(evidence: Evidence) -> pd.DataFrame:
 def below_random_pairs(measured: Fields) -> bool:
     """Return True if chosen heads cost more than each random pair."""
     return bool(measured["value"] < measured["lowest_of_random_pairs"])
+
+
+def staircases_without_addition(evidence: Evidence) -> pd.DataFrame:
+    """Share of the heads of a model that cannot add that win a cell of the search (Tab. 2).
+
+    Raises:
+        BadInput: The model was not surveyed.
+    """
+    return staircases_of_controls(evidence, [recordings.CANNOT_ADD])
+
+
+def staircases_of_random_weights(evidence: Evidence) -> pd.DataFrame:
+    """Share of the heads that win a cell of the search, in networks with random weights (Tab. 2).
+
+    There is a row for each seed of the weights. The networks are that of the model that cannot add.
+
+    Raises:
+        BadInput: One of them was not surveyed.
+    """
+    return staircases_of_controls(evidence, recordings.RANDOM_WEIGHTS)
+
+
+def staircases_of_controls(evidence: Evidence, names: Sequence[str]) -> pd.DataFrame:
+    """Return what the staircase search finds in some controls, in a row for each."""
+    if evidence.source == "author":
+        raise BadInput("The author's release has no model that cannot add.")
+    return per_run({name: staircases(recordings.control(name)) for name in names})
+
+
+def staircases(survey: Survey) -> Fields:
+    """Return how many heads win a cell of the staircase search, and how clearly.
+
+    Returns:
+        The share of heads that win a cell as `value`; their number and that of all heads; the
+            number of sums that the model gets right, and of prompts; `half`, the smallest number
+            of heads that win half of the cells; `attention`, the largest mean attention of the
+            most frequent winners in a cell.
+    """
+    wins = survey.counts.flatten().sort(descending=True).values
+    half = int((wins.cumsum(0) < wins.sum() / 2).sum()) + 1
+    return {
+        "value": survey.n_staircase / len(wins),
+        "winners": survey.n_staircase,
+        "heads": len(wins),
+        "right": int(survey.answers.right.sum()),
+        "prompts": len(survey.answers.replies),
+        "half": half,
+        "attention": strongest_cell(survey.mean),
+    }
+
+
+def is_below_models_that_add(measured: Fields) -> bool | None:
+    """Return True if a smaller share of heads wins a cell than in each model of Table 2.
+
+    A model that gets enough sums right to rank its heads by accuracy is no control, and can't say.
+    """
+    if measured["right"] >= RIGHT_TO_RANK:
+        return None
+    return bool(measured["value"] < SMALLEST_SHARE)

@@ -545,7 +545,7 @@ def _keys(records: Sequence[Record]) -> dict[str, list[Any]]:
     for record in records:
         run = "" if record["run"] is None else str(record["run"])
         if record["group"] not in groups.GROUPS:  # a language model
-            names.append("0")
+            names.append("0" if len(records) == 1 else record["group"])
         elif of_one_group and run:
             names.append(run)
         else:

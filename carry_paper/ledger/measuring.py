@@ -130,10 +130,17 @@ class Measuring:
 
     def _why(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> str:
         """Return why a quantity has to be measured on some run of a group; "" if it has not."""
-        rows = stored.get((name_of(quantity.function), quantity.epoch, place), {})
+        code = code_digest.digest(quantity.function)
+        name = name_of(quantity.function)
+        if not place:  # what it is measured on is no group, as a language model
+            codes = set()
+            for (stored_name, epoch, _), by_run in stored.items():
+                if (stored_name, epoch) == (name, quantity.epoch):
+                    codes |= {own_code for _, own_code in by_run.values()}
+            return OTHER_CODE if codes - {code} else "" if codes else "not measured"
+        rows = stored.get((name, quantity.epoch, place), {})
         if not rows:
             return "not measured"
-        code = code_digest.digest(quantity.function)
         loaded = self._runs(place) if place in groups.GROUPS else None
         if loaded is None or {number for _, number, _ in rows} == {None}:  # of a whole group
             return "" if {own_code for _, own_code in rows.values()} == {code} else OTHER_CODE

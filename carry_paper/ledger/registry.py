@@ -475,6 +475,17 @@ ROWS: dict[str, Entry] = {
     "beyond/dissection_control_dff512": finding(
         DFF512, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
     ),
+    # A control for Tab. 2
+    "beyond/llm_control": finding(
+        (),
+        language_models.staircases_without_addition,
+        shows=language_models.is_below_models_that_add,
+    ),
+    "beyond/llm_control_random": finding(
+        (),
+        language_models.staircases_of_random_weights,
+        shows=language_models.is_below_models_that_add,
+    ),
     # The abstract
     "beyond/elsewhere_attention": finding(
         elsewhere.HYPERPARAMETERS, elsewhere.last_attention, shows=typology.decides

@@ -9,11 +9,12 @@ import pandas as pd
 
 from carry_paper.ledger import claims
 from carry_paper.ledger.results import Row, gathered
-from carry_paper.ledger.verdicts import VERDICTS, runs_show
+from carry_paper.ledger.verdicts import NO_VERDICT, VERDICTS, runs_show
 
 # The verdicts on rows beyond the paper, in words: nothing is attributed to the paper, and nothing
 # differs from it.
 BEYOND_THE_PAPER = {"reproduced": "holds", "differs": "does not hold"}
+WORDS = {NO_VERDICT: "shown, not judged"}  # of a verdict whose name says too little
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -73,7 +74,8 @@ def _columns(row: Row, beyond: bool) -> dict[str, str]:
 
 def in_words(verdict: str, *, beyond: bool = False) -> str:
     """Return a verdict in words; a row `beyond` the paper holds, or does not hold."""
-    return BEYOND_THE_PAPER.get(verdict, verdict) if beyond else verdict
+    words = WORDS | BEYOND_THE_PAPER if beyond else WORDS
+    return words.get(verdict, verdict)
 
 
 def counted(n: int, verdict: str, *, beyond: bool = False) -> str:
@@ -85,10 +87,10 @@ def counted(n: int, verdict: str, *, beyond: bool = False) -> str:
         words = {"mostly": "mostly hold", "reproduced": "hold", "differs": "do not hold"}
         if n == 1:
             words |= {"mostly": "mostly holds", "reproduced": "holds", "differs": "does not hold"}
-        return f"{n} {words.get(verdict, verdict)}"
+        return f"{n} {words.get(verdict, in_words(verdict))}"
     if verdict == "differs" and n != 1:
         return f"{n} differ"
-    return f"{n} mostly reproduced" if verdict == "mostly" else f"{n} {verdict}"
+    return f"{n} mostly reproduced" if verdict == "mostly" else f"{n} {in_words(verdict)}"
 
 
 def shown_in_words(row: Row) -> str:

@@ -1,6 +1,6 @@
 """Causal language models: loading them, caching activations, ablating heads (Sec. 6).
 
-A folder, or an id on the Hugging Face hub, is refused before its weights are read.
+A folder, a GGUF file, or an id on the Hugging Face hub, is refused before its weights are read.
 
 `transformers` is imported only when it is needed: it takes seconds, and comes with the extra
 `carry-core[llm]`.
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
+from carry_core.files import reading
 from carry_paper.llm.prompts import WIDTH, Template, check_tokenizer
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -31,6 +33,8 @@ BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")
 # The author took pairs from this number of most frequent winners (App. A.3).
 N_FREQUENT = 8
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
+GGUF = b"GGUF"  # what a file in this format begins with
+READ_GGUF = ("gguf", "accelerate")  # packages that `transformers` needs for it
 
 Head = tuple[int, int]  # layer, head
 Heads = tuple[Head, ...]
@@ -66,29 +70,43 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A model whose config and tokenizer were read, and whose weights can be loaded."""
+    """A model whose config and tokenizer were read, and whose weights can be loaded.
 
-    name: str  # a folder, or an id on the hub
+    With an `init_seed`, it has random weights in place of its own.
+    """
+
+    name: str  # a folder, a GGUF file, or an id on the hub
     device: str
     dtype: str
     config: Any
     tokenizer: Any
     size: Size
+    init_seed: int | None = None
 
     @property
     def title(self) -> str:
-        return Path(self.name).resolve().name
+        path = Path(self.name).resolve()
+        title = path.stem if path.is_file() else path.name
+        return title if self.init_seed is None else f"{title}-random{self.init_seed}"
 
     def load(self) -> Any:
-        """Load the model with its weights.
+        """Load the model with its weights, or with random ones, as its config initialises them.
 
         Raises:
             BadInput: They are missing or damaged.
         """
-        with _reading(self.name) as options:
-            model: Any = library().AutoModelForCausalLM.from_pretrained(
-                self.name, dtype=getattr(torch, self.dtype), attn_implementation="eager", **options
-            )
+        like: dict[str, Any] = {
+            "dtype": getattr(torch, self.dtype),
+            "attn_implementation": "eager",
+        }
+        model_class = library().AutoModelForCausalLM
+        if self.init_seed is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.init_seed)
+                model: Any = model_class.from_config(self.config, trust_remote_code=False, **like)
+        else:
+            with _reading(self.name) as (place, options):
+                model = model_class.from_pretrained(place, **like, **options)
         return model.to(self.device).eval()
 
 
@@ -98,7 +116,7 @@ def inspect_model(
     """Read the config, tokenizer and size of a model, but not its weights.
 
     Args:
-        name: A folder, or an id on the Hugging Face hub.
+        name: A folder, a GGUF file, or an id on the Hugging Face hub.
         template: The prompt that sums are put into.
         device: The device that the weights will be loaded on.
         dtype: One of `DTYPES`; if None, the model's own.
@@ -108,15 +126,17 @@ def inspect_model(
             expected, or its tokenizer cannot write sums.
     """
     name = str(Path(name).expanduser())
-    with _reading(name) as options:
-        config = library().AutoConfig.from_pretrained(name, **options)
+    if Path(name).is_file():
+        check_gguf(Path(name))
+    with _reading(name) as (place, options):
+        config = library().AutoConfig.from_pretrained(place, **options)
         stored_dtype = str(config.dtype).removeprefix("torch.")
         dtype = dtype or (stored_dtype if stored_dtype in DTYPES else "float32")
         text_config = config.get_text_config()
         size = Size(text_config.num_hidden_layers, text_config.num_attention_heads)
         with torch.device("meta"):
             empty = library().AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-        tokenizer = library().AutoTokenizer.from_pretrained(name, **options)
+        tokenizer = library().AutoTokenizer.from_pretrained(place, **options)
     blocks(empty)
     check_tokenizer(tokenizer, template)
     tokenizer.padding_side = "left"
@@ -124,22 +144,44 @@ def inspect_model(
     return Source(name, device, dtype, config, tokenizer, size)
 
 
+def check_gguf(path: Path) -> None:
+    """Raise `BadInput` unless a file is in the format GGUF, and what reads it is installed."""
+    with reading(path, "name a model in the format GGUF"), path.open("rb") as file:
+        begins = file.read(len(GGUF))
+    if begins != GGUF:
+        raise BadInput(
+            f"{path} is no GGUF file (it begins with {begins!r}): expected one, or the folder or"
+            " hub id of a model."
+        )
+    for package in READ_GGUF:
+        if find_spec(package) is None:
+            raise BadInput(
+                f"GGUF files need the package {package}, which is not installed:"
+                " pip install 'carry-core[llm]'."
+            )
+
+
 @contextmanager
-def _reading(name: str) -> Iterator[dict[str, bool]]:
-    """Yield options for reading a model's files, with which none of their code is run.
+def _reading(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place of a model's files and options for reading them, by which no code is run.
 
     Raises:
         BadInput: Something is wrong with the files.
     """
+    path = Path(name)
+    # With None instead of False, transformers would ask on the terminal. A folder's files may
+    # refer to the hub, which is not asked either.
+    options = {"trust_remote_code": False, "local_files_only": path.exists()}
     try:
-        # With None instead of False, transformers would ask on the terminal. A folder's files may
-        # refer to the hub, which is not asked either.
-        yield {"trust_remote_code": False, "local_files_only": Path(name).is_dir()}
+        if path.is_file():
+            yield str(path.parent), options | {"gguf_file": path.name}
+        else:
+            yield name, options
     except Exception as error:
         reason = f"{type(error).__name__}: {shorten(str(error), 120, placeholder='…')}"
         expected = (
-            "expected a folder or hub id that `transformers` can load, tokenizer included,"
-            " without its own code"
+            "expected a folder, GGUF file or hub id that `transformers` can load, tokenizer"
+            " included, without its own code"
         )
         raise BadInput(
             f"{name} holds no language model that can be read ({reason}): {expected}."

@@ -22,6 +22,11 @@ from carry_paper.llm.model import MOST_PAIRS, inspect_model, parse_heads
 from carry_paper.schemas import read_json
 
 SMALL = "small"
+CANNOT_ADD = (
+    "smollm2"  # SmolLM2 with 135M parameters, which gets one or two sums in a hundred right
+)
+# The same network as it is before training, by the seed of its weights.
+RANDOM_WEIGHTS = ("smollm2_random0", "smollm2_random1", "smollm2_random2")
 REMEDY = "delete it and run `carry import-author DIR` again"
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -190,6 +195,18 @@ def stored_survey(key: str) -> head_survey.Survey:
     path = data_dir() / "llm" / key / head_survey.FILE
     if not path.exists():
         raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")
+    return head_survey.read(path)
+
+
+def control(name: str) -> head_survey.Survey:
+    """Load our survey of a model that cannot add, `CANNOT_ADD` or one of `RANDOM_WEIGHTS`.
+
+    Raises:
+        BadInput: There is none.
+    """
+    path = data_dir() / "llm" / name / head_survey.FILE
+    if not path.exists():
+        raise BadInput("It needs a model that cannot add: `make llm`.")
     return head_survey.read(path)
 
 

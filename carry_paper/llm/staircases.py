@@ -39,6 +39,22 @@ def map_cells(places: Positions) -> list[tuple[int, int]]:
     return [*product(marked, marked)]
 
 
+def strongest_cell(maps: Float[Tensor, "shown query key"]) -> float:
+    """Return the largest attention in a cell of the search, on maps between the marked tokens.
+
+    Cells of tokens that no map shows do not count. Evenly spread attention is one part in the
+    number of tokens that a query sees: at most a sixth.
+    """
+    first = Positions(
+        a=tuple(range(1, DIGITS + 1)),
+        plus=DIGITS + 1,
+        b=tuple(range(DIGITS + 2, 2 * DIGITS + 2)),
+        last=2 * DIGITS + 2,
+    )
+    rows, columns = zip(*cells(first, N_MAPPED + 1), strict=True)
+    return float(maps[:, rows, columns].max())
+
+
 def attention_at(
     generated: Sequence[Sequence[Tensor]],
     rows: Int[Tensor, "batch cell"],

@@ -42,6 +42,7 @@ class Pill(NamedTuple):
         words: The verdict in words, such as `10 can't tell · ±0.3`.
         row: A row of the ledger that has it.
         meaning: The meaning of the verdict, in a sentence.
+        beyond: True if the paper does not say it, so that nothing differs from the paper.
         on_rows: Sentences on these rows: their rule, the runs that differ, what would settle them.
     """
 
@@ -51,6 +52,7 @@ class Pill(NamedTuple):
     words: str
     row: Row
     meaning: str
+    beyond: bool
     on_rows: list[str]
 
 
@@ -179,6 +181,7 @@ class Line:
             words=words,
             row=row,
             meaning=row_words.meaning(row),
+            beyond=self.claims[0].beyond,
             on_rows=[sentence for sentence in on_rows if sentence],
         )
 

@@ -166,7 +166,6 @@ def _table(table: pd.DataFrame | Styler) -> dict[str, str]:
     styler = table.set_uuid(hashlib.sha256(plain.encode()).hexdigest()[:6])
     html = _in_one_row(styler.set_table_attributes('class="dataframe"').to_html())
     html = re.sub(r'(?=class="(col|row)_heading)', r'scope="\1" ', html)
-    html = re.sub(r">-(?=0\.0*<)", ">", html)  # no -0.00
     html = SHORT_CELL.sub(r"\1short ", html)
     return {
         "text/html": f'<div class="table-scroll" tabindex="0">{minus_signs(html)}</div>',

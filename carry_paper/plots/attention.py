@@ -21,13 +21,12 @@ from carry_paper.plots.style import (
     CLASS_COLOURS,
     FAINT,
     INK,
+    PLACES,
     colour_bar,
     name_grid,
 )
 
 SYMBOLS = ListedColormap(["#FEFEFE", "#B5BAC4", "#4A5160"])  # of a carry class: 0, 1, 2
-PLACES = ("thousands", "hundreds", "tens", "units")
-MOST_MARKED = 10  # tokens: of a longer sum, only the numbers are named on the axes
 Marks = Sequence[str] | Mapping[float, str]  # in order, or by place
 
 
@@ -75,9 +74,8 @@ def attention_grid(
     n_classes, n_layers, n_heads = side["attention"].shape[:3]
     names = token_names(layout)
     if answer is None:
-        pairs = zip(layout.answer, layout.position_names, strict=True)
-        answer = {position: name.removeprefix("pos") for position, name in pairs}
-    marks = tokens_or_numbers(layout)
+        answer = dict(zip(layout.answer, _answer_marks(layout), strict=True))
+    marks = number_marks(layout)
     heights = [layout.length] * (n_layers - 1) * n_heads + [len(answer)] * n_heads
     axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False, height_ratios=heights)
     for (row, i), ax in np.ndenumerate(axes):
@@ -103,7 +101,7 @@ def long_sum_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     `attention_grid`.
     """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]
-    marks = tokens_or_numbers(layout)
+    marks = number_marks(layout)
     names = token_names(layout)
     heights = [2.0] * (n_layers - 1) * n_heads + [1.0] * n_heads
     widths = [1.7] + [1.0] * n_classes
@@ -122,12 +120,17 @@ def long_sum_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     attention_bar(figure, axes, "right")
 
 
-def tokens_or_numbers(layout: Layout) -> Marks:
-    """Return the tokens of a short sum; of a long one, the names in the middle of each number."""
-    if layout.length <= MOST_MARKED:
-        return layout.tick_labels()
+def number_marks(layout: Layout) -> Marks:
+    """Return the names of the numbers, `a`, `b` and `=`, at the middle of each."""
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
     return {start + (layout.width - 1) / 2: name for name, start in starts.items()}
+
+
+def _answer_marks(layout: Layout) -> Sequence[str]:
+    """Return the names of the answer's digits: `hundreds`, `tens`, …; of a long sum, numbers."""
+    if layout.width <= len(PLACES):
+        return PLACES[-layout.width :]
+    return [name.removeprefix("pos") for name in layout.position_names]
 
 
 def token_names(layout: Layout) -> list[str]:

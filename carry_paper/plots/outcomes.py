@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from carry_paper.plots.hover import VALUE
-from carry_paper.plots.sides import AUTHORS, OURS
+from carry_paper.plots.sides import AUTHORS, OURS, SIDE
 from carry_paper.plots.style import (
     ACCURACY,
     CORRECT,
@@ -93,7 +93,7 @@ def carry_bars(
     means = {
         side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
-    return _outcome_bars(means, "carry_in", part, 0.85, links or {})
+    return _bars_by_part(means, part, links or {})
 
 
 def cell_bars(
@@ -112,42 +112,79 @@ def cell_bars(
     for side, table in tables.items():
         names = table[part].str.replace(" ", "\n") if n_columns > MOST_ABREAST else table[part]
         titled[side] = table.assign(column=names + "\n" + table.position.map(position_label))
-    return _outcome_bars(titled, "carry_class", "column", 0.7, {})
+    return _bars_by_cell(titled)
 
 
 @style()
-def _outcome_bars(
-    sides: Mapping[str, pd.DataFrame], row: str, column: str, height: float, links: Links
-) -> Figure:
-    """Return a figure with a panel of bars for each `row` and `column`.
+def _bars_by_part(sides: Mapping[str, pd.DataFrame], part: str, links: Links) -> Figure:
+    """Return a figure with a panel for each part, of digits with a carry-in above the others.
+
+    The built page puts the panels below each other where there is no room beside.
+    """
+    all_cells = pd.concat(sides.values())
+    rows, names = all_cells["carry_in"].unique(), all_cells[part].unique()
+    runs = _runs_of(sides)
+    figure = Figure(figsize=(WIDTH, 0.95 * len(rows) + 0.9), layout="constrained")
+    panels = figure.subfigures(1, len(names), squeeze=False)[0]
+    has_room = len(names) <= MOST_NUMBERED
+    look: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 0.8, "fontsize": 7.5}
+    handles = [Patch(color=colour, label=text) for colour, text in WORDS.items()]
+    for i, (panel, name) in enumerate(zip(panels, names, strict=True)):
+        axes = panel.subplots(len(rows), 1, squeeze=False)
+        for (row, _), ax in np.ndenumerate(axes):
+            ax.label_outer()
+            cells = {
+                side: frame[(frame.carry_in == rows[row]) & (frame[part] == name)]
+                for side, frame in sides.items()
+            }
+            wrong = TOO_SMALL if rows[row] == CARRY_INS[0] else TOO_LARGE
+            bars_of_runs = _bars(ax, cells, runs, (CORRECT, wrong, WRONG), has_room=has_room)
+            for run, bars in bars_of_runs.get(OURS, {}).items():
+                for bar in bars:
+                    bar.set_url(links.get((name, run)))
+        _name_sides(axes[-1, 0], runs, abreast=has_room)
+        is_named = has_room or i == 0
+        name_grid(axes, rows if is_named else [""] * len(rows), [name], ("bold", "bold"))
+        if has_room:
+            panel.legend(handles=handles, ncols=2, handlelength=1.0, **look)
+            panel.set_gid(f"{SIDE}{i}")
+    if not has_room:
+        figure.legend(handles=handles, ncols=len(handles), **look)
+    return figure
+
+
+def _runs_of(sides: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return the numbers of all runs of each side."""
+    return {side: cells.run.astype(str).unique() for side, cells in sides.items()}
+
+
+@style()
+def _bars_by_cell(sides: Mapping[str, pd.DataFrame]) -> Figure:
+    """Return a figure with a panel of bars for each carry class and `column`.
 
     They show the share of digits that are correct (`accuracy`), off by exactly one
     (`corrected`: without a carry-in one too large, with one too small), and otherwise wrong.
     """
     measured = {side: cells for side, cells in sides.items() if side != "paper"}
     all_cells = pd.concat(measured.values())
-    rows = all_cells[row].unique()
-    columns = all_cells[column].unique()
-    runs = {side: cells.run.astype(str).unique() for side, cells in measured.items()}
-    figure = Figure(figsize=(WIDTH, height * len(rows) + 0.9), layout="constrained")
+    rows, columns = all_cells["carry_class"].unique(), all_cells["column"].unique()
+    runs = _runs_of(measured)
+    figure = Figure(figsize=(WIDTH, 0.7 * len(rows) + 0.9), layout="constrained")
     # All panels get the same limits. If they shared them, each bar would go through all panels.
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for (i, j), ax in np.ndenumerate(axes):
         ax.label_outer()
         panel = {}
         for side, cells in sides.items():
-            panel[side] = cells[(cells[row] == rows[i]) & (cells[column] == columns[j])]
+            panel[side] = cells[(cells.carry_class == rows[i]) & (cells.column == columns[j])]
         for y in panel.pop("paper", all_cells[:0]).accuracy:
             ax.axhline(y, **PAPER, clip_on=False)
-        has_carry_in = _has_carry_in(row, rows[i], panel)
+        has_carry_in = any(bool(cells.carry_in.any()) for cells in panel.values())
         colours = (CORRECT, TOO_SMALL if has_carry_in else TOO_LARGE, WRONG)
-        bars_of_runs = _bars(ax, panel, runs, colours, has_room=len(columns) <= MOST_NUMBERED)
+        _bars(ax, panel, runs, colours, has_room=len(columns) <= MOST_NUMBERED)
         if i == len(rows) - 1:
             _name_sides(ax, runs, abreast=len(columns) <= MOST_ABREAST)
-        for run, bars in bars_of_runs.get(OURS, {}).items():
-            for bar in bars:
-                bar.set_url(links.get((columns[j], run)))
-        if row != "carry_in" and has_carry_in:
+        if has_carry_in:
             ax.spines[:].set(visible=True, linewidth=2, color=INK)
     name_grid(axes, rows, columns, ("bold", "normal"))
     entries: list[Any] = [Patch(color=colour, label=text) for text, colour in OUTCOMES.items()]
@@ -168,49 +205,49 @@ INTERVENED = {
 
 
 def intervention_bars(
-    figure: SubFigure, frame: pd.DataFrame, parts: Sequence[str], interventions: Sequence[str]
+    figure: SubFigure,
+    frame: pd.DataFrame,
+    parts: Sequence[str],
+    interventions: Sequence[str],
+    links: Links | None = None,
 ) -> None:
-    """Draw parts (rows) by interventions (columns), with two bars for each run.
+    """Draw parts (rows) by interventions (columns), with a bar for each run.
 
     `frame` has for each `run`, part (`component`), `intervention` and `carry_in` the share of each
-    outcome of `INTERVENED`. The left bar is of digits without a carry-in.
+    outcome of `INTERVENED`. A bar is their mean: half of its digits have a carry-in. `links` have
+    the address of a bar by the intervention and the run.
     """
-    axes = figure.subplots(len(parts), len(interventions), sharex=True, sharey=True)
+    axes = figure.subplots(len(parts), len(interventions), sharex=True, sharey=True, squeeze=False)
+    keys = ["component", "intervention", "run"]
+    shares = frame.groupby(keys)[[*INTERVENED]].mean()
     numbers = sorted(frame.run.unique())
     for (i, j), ax in np.ndenumerate(axes):
-        is_drawn = (frame.component == parts[i]) & (frame.intervention == interventions[j])
-        cells = frame[is_drawn]
-        x = cells.run.map(numbers.index) + 0.42 * cells.carry_in - 0.21
-        kinds = np.where(cells.carry_in, *CARRY_INS)
+        cells = shares.loc[parts[i], interventions[j]].reindex(numbers)
         below = np.zeros(len(cells))
         for outcome, colour in INTERVENED.items():
-            bars = ax.bar(x, cells[outcome], 0.38, bottom=below, color=colour, label=outcome)
-            below += cells[outcome]
-            for bar, run, kind in zip(bars, cells.run, kinds, strict=True):
+            bars = ax.bar(range(len(cells)), cells[outcome], 0.8, bottom=below, color=colour)
+            bars.set_label(outcome)
+            below += cells[outcome].to_numpy()
+            for bar, run in zip(bars, numbers, strict=True):
                 share = bar.get_height()
-                bar.set_gid(f"{VALUE}run {run}, {kind}: {outcome} {share:.2f}")
+                bar.set_gid(f"{VALUE}run {run}: {outcome} {share:.2f}")
+                bar.set_url((links or {}).get((interventions[j], str(run))))
                 if share <= VISIBLE:
                     bar.remove()
-        ax.set(title=f"{parts[i]}: {interventions[j]}", ylim=(0, 1), yticks=[0, 0.5, 1])
+        title = interventions[j] if len(parts) == 1 else f"{parts[i]}: {interventions[j]}"
+        ax.set(title=title, ylim=(0, 1), yticks=[0, 0.5, 1])
         ax.set_xticks(range(len(numbers)), numbers)
         ax.tick_params(length=0)
-    axes[-1, 0].set_xlabel("run (bars: no carry-in, carry-in)", loc="left")
+    axes[-1, 0].set_xlabel("run", loc="left")
 
 
 def intervention_legend() -> list[Patch]:
     """Return the entries of the legend of `intervention_bars`."""
-    labels = {"right": "correct", "other": "otherwise wrong"}
+    labels = ("correct", "too large", "too small", "other")
     return [
-        Patch(color=colour, label=labels.get(outcome, outcome))
-        for outcome, colour in INTERVENED.items()
+        Patch(color=colour, label=label)
+        for label, colour in zip(labels, INTERVENED.values(), strict=True)
     ]
-
-
-def _has_carry_in(row: str, name: str, panel: Mapping[str, pd.DataFrame]) -> bool:
-    """Return True if a panel's digits have a carry-in: its row says so, or its cells do."""
-    if row == "carry_in":
-        return name == CARRY_INS[0]
-    return any(bool(cells.carry_in.any()) for cells in panel.values())
 
 
 def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:

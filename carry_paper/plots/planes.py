@@ -1,7 +1,7 @@
 """Clouds: the residual stream on principal axes (Fig. 4, 7, 16, 19, …), neurons (Fig. 13, 14)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +15,7 @@ from carry_paper.plots.sides import Arrays, subfigures
 from carry_paper.plots.style import (
     DIGIT_COLOURS,
     INK,
+    PLACES,
     class_colours,
     name_grid,
     position_label,
@@ -23,11 +24,14 @@ from carry_paper.plots.style import (
 # The id of text on points, to which the built page gives an outline in the ground's colour.
 NUMERAL = "numeral"
 NEAR = 0.08  # of a panel's width or height: names nearer than that would hide each other
+YES, NO, NINE = "#C75301", "#2F6DAE", "#8DBBEA"  # the two sides of a decision
 MOST_ACTIVE, OTHER = "#D1352B", "#7C93B8"  # neurons
 # Some rows of a grid, such as (0, "MLP") for the stream after the MLP of layer 0.
 Rows = Sequence[tuple[int, str]]
 # A label's name is written if this share of its sums is nearer to its centre than to another's.
 NAMED_SHARE = 0.5
+THRESHOLD: dict[str, Any] = {"color": INK, "linewidth": 1.1, "linestyle": (0, (4, 2))}
+MOST_BESIDE = 3  # columns of planes with which two sides stand beside each other
 
 
 def scatter(
@@ -150,6 +154,119 @@ def plane_figure(
         plane_grid(figure, side, hue, names, colours, rows)
 
     return subfigures(sides, draw, height=height, stacked=stacked, legend=dots(names, colours))
+
+
+class Decision(NamedTuple):
+    """What a layer decides, and where in it this is looked at.
+
+    Attributes:
+        layer: The layer.
+        after: `attention` or `MLP`.
+        carry_in: True if the decision is a carry-in, False if it is a digit sum of ten or more.
+    """
+
+    layer: int
+    after: str
+    carry_in: bool
+
+    def of_column(self, patterns: Sequence[str], column: int) -> NDArray[np.bool_]:
+        """Return True for each carry class in which this holds at a column."""
+        if self.carry_in:
+            is_last = column + 1 == len(patterns[0])
+            return np.array([not is_last and name[column + 1] != "0" for name in patterns])
+        return np.array([name[column] == "1" for name in patterns])
+
+
+def decision_figure(
+    sides: Mapping[str, Arrays],
+    patterns: Sequence[str],
+    decisions: Sequence[Decision],
+    *,
+    height: float,
+    columns: Mapping[int, str] | None = None,
+) -> Figure:
+    """Return a figure with a row of planes for each decision, in two colours (Fig. 4, 7, 16, …).
+
+    A line is the best threshold on the better axis, and its accuracy is below the plane. Digit sums
+    of nine have a colour of their own where ten or more is decided.
+
+    Args:
+        sides: The arrays of `plane_grid`, with the `carry_class` of each sum.
+        patterns: The carry classes, which `carry_class` counts.
+        decisions: The rows.
+        height: The height of a side, in inches.
+        columns: The columns of the sum that are drawn, with their titles; all if None. Those in
+            which a row has nothing to decide are left out.
+    """
+    titles = columns or _column_titles(len(patterns[0]))
+    open_cells = [[i for i in titles if _is_open(decision, patterns, i)] for decision in decisions]
+    n_columns = max(1, *map(len, open_cells))
+
+    def draw(figure: SubFigure, side: Arrays) -> None:
+        axes = figure.subplots(len(decisions), n_columns, squeeze=False)
+        for row, decision, numbers in zip(axes, decisions, open_cells, strict=True):
+            for ax in row[len(numbers) :]:
+                ax.axis("off")
+            for ax, column in zip(row, numbers, strict=False):
+                _draw_decision(ax, side, decision, patterns, column)
+                ax.set_title(titles[column])
+            what = "carry-in?" if decision.carry_in else "ten or more?"
+            row[0].set_ylabel(f"{what}\nlayer {decision.layer}, after {decision.after}")
+
+    names = {"yes": YES, "no": NO, "no: nine": NINE}
+    if all(decision.carry_in for decision in decisions):
+        del names["no: nine"]
+    legend = dots([*names], [*names.values()])
+    legend.append(Line2D([], [], **THRESHOLD, label="best threshold"))
+    stacked = n_columns > MOST_BESIDE
+    return subfigures(sides, draw, height=height, legend=legend, stacked=stacked)
+
+
+def _is_open(decision: Decision, patterns: Sequence[str], column: int) -> bool:
+    """Return True if a decision at a column depends on the carry class."""
+    holds = decision.of_column(patterns, column)
+    return bool(holds.any() and not holds.all())
+
+
+def _draw_decision(
+    ax: Axes, side: Arrays, decision: Decision, patterns: Sequence[str], column: int
+) -> None:
+    """Draw a plane by whether something is decided at a column, with the best threshold."""
+    in_layer = np.asarray(side["layer"]) == decision.layer
+    position = np.unique(np.asarray(side["position"])[in_layer])[column]
+    is_drawn = in_layer & (np.asarray(side["after"]) == decision.after)
+    (i,) = np.flatnonzero(is_drawn & (np.asarray(side["position"]) == position))
+    holds = decision.of_column(patterns, column)[np.asarray(side["carry_class"])]
+    is_nine = ~holds & (np.asarray(side["digit"][i]) == 9) & (not decision.carry_in)
+    x, y = side["x"][i], side["y"][i]
+    scatter(ax, x, y, np.where(is_nine, 2, ~holds), (YES, NO, NINE))
+    if 0 < holds.sum() < len(holds):
+        axis, threshold, accuracy = best_threshold(np.stack([x, y]), holds)
+        (ax.axhline if axis else ax.axvline)(threshold, **THRESHOLD)
+        ax.set_xlabel(f"axis {axis + 1}: accuracy {accuracy:.2f}", labelpad=2)
+
+
+def best_threshold(
+    points: NDArray[np.floating[Any]], positive: NDArray[np.bool_]
+) -> tuple[int, float, float]:
+    """Return the axis and the place of the best threshold, and its balanced accuracy.
+
+    `points` are `[axis, sums]`. The threshold may separate in either direction.
+    """
+    import scipy
+
+    tests = [scipy.stats.ks_2samp(x[positive], x[~positive], method="asymp") for x in points]
+    axis = int(np.argmax([test.statistic for test in tests]))
+    below = float(tests[axis].statistic_location)
+    above = points[axis][points[axis] > below]
+    threshold = (below + float(above.min())) / 2 if len(above) else below
+    return axis, threshold, 0.5 + 0.5 * float(tests[axis].statistic)
+
+
+def _column_titles(width: int) -> dict[int, str]:
+    """Return the names of a sum's columns."""
+    names = PLACES[-width:] if width <= len(PLACES) else [f"position {i}" for i in range(width)]
+    return dict(enumerate(names))
 
 
 def draw_neurons(figure: SubFigure, side: Arrays) -> None:

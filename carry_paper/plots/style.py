@@ -21,6 +21,7 @@ from carry_paper.plots.hover import names_as_ids
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
 STEPS_OF_A_BAR = 50  # colours in a bar of colours
+PLACES = ("thousands", "hundreds", "tens", "units")
 INK, FAINT = "#1F2430", "#6B7280"
 # Apart for colour-blind readers too, and each 3:1 or more against white and against the dark theme.
 # The classes have about Okabe and Ito's hues, in the order of the paper's tables; ten digits take a

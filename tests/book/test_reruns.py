@@ -6,6 +6,8 @@ import reruns
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.pages.standalone import standalone
+from carry_train import groups
+from tests.helpers.trainings import planted_curves, save_random
 
 ONE_LAYER, LITTLE_DATA = "n1_s0.3_w0.2", "n2_s0.1_w0.2"
 FIG03 = "fig03_attention_per_task"
@@ -38,3 +40,16 @@ def test_what_a_page_refuses_is_no_fault():
     with pytest.raises(BadInput, match="has no decoders"):
         reruns.rerun("fig15_decoder_attention", {"group": LITTLE_DATA})
     assert reruns.outcome("fig15_decoder_attention", LITTLE_DATA) == ([], True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "group"), [(FIG03, groups.MAIN), ("fig02_one_layer_transition", ONE_LAYER)]
+)
+def test_random_weights_make_a_page_s_text_false(name, group, data):
+    """A page of weights, and one of learning curves."""
+    curves = planted_curves(groups.find(group))
+    curves["train_loss"] = curves["test_loss"]
+    save_random(groups.find(group), range(6), **curves)
+    with pytest.raises(AssertionError, match="^The page's text says what is not so: “"):
+        reruns.rerun(name, {})

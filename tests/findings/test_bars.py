@@ -21,6 +21,8 @@ WITHOUT_A_BAR = {
     "beyond/dissection_control_dff512": "likewise",
     "finding/checkerboard": "compares with random neurons",
     "finding/llm_heads": "compares with random pairs",
+    "beyond/llm_control": "compares with the models of Table 2",
+    "beyond/llm_control_random": "likewise",
     "finding/loss_increases": "compares with the runs with decay",
     "finding/weights_not_saturated": "compares with the runs at s = 0.3",
     "finding/mlp_2500": "compares epochs",
@@ -85,7 +87,9 @@ MEASURED_WITH = {
     "PLOTTED": "the part of the curve that the paper shows",
     "RANDOM_SETS": "the number of random sets that are measured",
     "RANK_AMONG_SHUFFLED": "the quantile of shuffled labels that is measured",
+    "RIGHT_TO_RANK": "the correct answers with which a model is no control",
     "SHORTEST_WINDOW": "two tests, which no recipe can divide",
+    "SMALLEST_SHARE": "what the models that add have",
     "SQUASHED_OUTCOME": "the paper's example",
 }
 

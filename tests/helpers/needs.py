@@ -203,6 +203,7 @@ NEEDS = {
     "the wheel, installed": Need(
         partial(files, BARE / "tools" / "twine"), "`make bare`", demanded_by="CARRY_BARE"
     ),
+    "gguf": Need(partial(package, "gguf"), "`make gguf`", demanded_by="CARRY_GGUF"),
     "TransformerLens": Need(
         partial(package, "transformer_lens"), "`make lens`", demanded_by="CARRY_LENS"
     ),

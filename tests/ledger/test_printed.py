@@ -145,6 +145,8 @@ NOT_FED = {
     "beyond/biases_decoder": NO_NUMBER,
     "beyond/dissection_control": "the paper has no control",
     "beyond/dissection_control_dff512": "the paper has no control",
+    "beyond/llm_control": "the paper has no control",
+    "beyond/llm_control_random": "the paper has no control",
 }
 
 RULES = [name for name, claim in claims.claims().items() if claim.paper is None]

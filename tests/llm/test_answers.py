@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from scipy.stats import binom
 
 from carry_core.errors import BadInput
 from carry_paper.llm import prompts, small
-from carry_paper.llm.model import Size, format_heads, parse_heads
+from carry_paper.llm.head_survey import RIGHT_TO_RANK, too_few_right
+from carry_paper.llm.model import MOST_PAIRS, Size, format_heads, parse_heads
 from carry_paper.llm.prompts import Answers
 from carry_paper.llm.staircases import frequent_pairs, most_frequent, random_pairs
 from tests.helpers.llm_models import TOKENIZERS
@@ -124,3 +126,28 @@ def test_frequent_and_random_pairs():
 def test_a_reply_without_a_number_has_no_digit_right():
     answers = Answers(torch.tensor([[5000, 1000], [5542, 1558]]), ("6000", "no idea"), BARE)
     assert answers.by_position == [0.5] * 4
+
+
+def test_a_model_needs_as_many_correct_answers_as_a_sign_test_of_all_pairs():
+    """It sees half of them lost in nine of ten surveys, at 0.05 over all pairs."""
+
+    def is_seen(lost: int) -> bool:
+        return bool(2 * 0.5**lost <= 0.05 / MOST_PAIRS)
+
+    fewest = next(lost for lost in range(100) if is_seen(lost))
+    powers = {right: binom.sf(fewest - 1, right, 0.5) for right in range(100)}
+    assert min(right for right, power in powers.items() if power >= 0.9) == RIGHT_TO_RANK
+
+
+def test_a_model_that_gets_too_few_sums_right_is_said_to():
+    pairs = prompts.draw(100)
+
+    def answers(right: int) -> Answers:
+        replies = [str(a + b + (i >= right)) for i, (a, b) in enumerate(pairs.tolist())]
+        return Answers(pairs, tuple(replies), BARE)
+
+    assert too_few_right(answers(28)) == ""
+    assert too_few_right(answers(27)) == (
+        "Only 27 of 100 sums are correct, too few to rank heads by accuracy: 28 are needed to tell"
+        " heads that cost half of them from heads that cost none."
+    )

@@ -193,3 +193,83 @@ def test_the_finding_compares_with_random_pairs(data):
     assert found().shows == {"llemma": True, "zephyr": False}
     with pytest.raises(BadInput, match="The author's release has no such runs"):
         measured("finding/llm_heads", Evidence("author"))
+
+
+# ---------------------------------------------------------------- models that cannot add
+
+
+def planted_control(data: Path, name: str, winners: int, right: int) -> None:
+    """A survey of 100 heads, some of which win a cell, and of 1,000 sums, some of them right."""
+    pairs = prompts.draw(1000)
+    replies = tuple(str(a + b + (i >= right)) for i, (a, b) in enumerate(pairs.tolist()))
+    wins = torch.zeros(14, 10, 10, dtype=torch.int64)
+    wins[3].view(-1)[:winners] = 10
+    wins[7, 0, 0] += 10 * (winners - 2)  # as many as all others but one
+    attention = torch.full((2, 16, 16), 0.05)
+    attention[:, 10, 10] = 0.9  # no cell of the search
+    attention[1, 8, 3] = 0.4  # the third digit of b attends to that of a
+    Survey(
+        name,
+        Answers(pairs, replies, prompts.TEMPLATES["bare"]),
+        wins,
+        attention,
+        torch.zeros(2, 16, 16),
+        torch.zeros(10, 2, 5, 1000, 0),
+        torch.zeros(10, 2, 5, 0),
+        torch.zeros(1000, 5, dtype=torch.bool),
+        (),
+        {},
+    ).save(data / "llm" / name / head_survey.FILE)
+
+
+def test_a_model_that_cannot_add_is_compared_with_models_that_do(data):
+    def found(evidence="ours"):
+        return measured("beyond/llm_control", Evidence(evidence))
+
+    with pytest.raises(BadInput, match="It needs a model that cannot add: `make llm`."):
+        found()
+    with pytest.raises(BadInput, match="The author's release has no model that cannot add."):
+        found("author")
+    for winners, right, shows in ((16, 27, True), (17, 27, False), (16, 28, None)):
+        planted_control(data, "smollm2", winners, right)
+        row = found()
+        assert (row.runs, row.shows) == ({"smollm2": winners / 100}, {"smollm2": shows})
+
+
+def test_a_network_with_random_weights_is_measured_by_each_seed(data):
+    for i, name in enumerate(recordings.RANDOM_WEIGHTS):
+        planted_control(data, name, 10 * (i + 1), right=0)
+    row = measured("beyond/llm_control_random", Evidence("ours"))
+    assert [*row.runs.values()] == [0.1, 0.2, 0.3]
+    assert [*row.shows.values()] == [True, False, False]
+
+
+def test_the_search_is_described_by_how_many_heads_win_and_how_clearly(data):
+    planted_control(data, "smollm2", winners=20, right=3)
+    assert language_models.staircases(recordings.control("smollm2")) == {
+        "value": 0.2,
+        "winners": 20,
+        "heads": 100,
+        "right": 3,
+        "prompts": 1000,
+        "half": 1,
+        "attention": pytest.approx(0.4),
+    }
+
+
+def test_the_smallest_share_is_that_of_table_2():
+    printed = [
+        claim.paper for name, claim in claims.claims().items() if name.endswith("/staircase_heads")
+    ]
+    assert len(printed) == 3
+    assert min(printed) / 32**2 == language_models.SMALLEST_SHARE
+
+
+def test_what_is_measured_of_language_models_is_not_measured_again(data):
+    planted_control(data, "smollm2", winners=20, right=3)
+    (quantity,) = quantities([registry.entry("beyond/llm_control")])
+    measuring = Measuring(Evidence("ours"), [quantity])
+    table = measuring.rows()
+    assert measuring.missing(table) == {}
+    assert measuring.missing(table[:0]) == {quantity: "not measured"}
+    assert measuring.missing(table.assign(code="0")) == {quantity: "stale: other code measured it"}

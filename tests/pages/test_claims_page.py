@@ -220,7 +220,9 @@ def test_rows_beyond_the_paper_speak_for_the_book(page, monkeypatch):
     for name in names:
         for cell in page.find("tr", id=name).find_all(class_="claims-verdict"):
             texts.append(cell.text)
+            assert "beyond" in cell["class"]  # no red for what differs from nothing
     box = parsed(verdict_box(names).html)
+    assert all("beyond" in button["class"] for button in box.select("button.verdict"))
     for pill in box.find_all(class_="pills"):
         texts.append(pill.text)
     assert any("does not hold" in text for text in texts)

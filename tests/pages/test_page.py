@@ -274,6 +274,7 @@ def test_a_group_is_told_from_the_main_one():
         ("from 0-5 and pad6-7", "from 0-5 and pad6-7"),
         ("n2_s0.3_w-1", "n2_s0.3_w-1"),
         ("(-3)", "(−3)"),
+        ("-0.00 to -0.004", "0.00 to −0.004"),
         ("recipe-2", "recipe-2"),
     ],
 )

@@ -394,6 +394,33 @@ def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
     assert answer(Ablation(mlps={last})) == [hundreds - 1, tens, units]
 
 
+@needs_site
+def test_the_sums_of_the_story_are_answered_as_pytorch_does(browser):
+    """The head at zero and at its mean, the final MLP from 352 + 279 at the tens; or nothing."""
+    model = catalogue.load(MAIN).model(0)
+    config, last = model.config, model.config.layers - 1
+    head = {(last, measure.decision_head(model))}
+    tens = config.layout.answer[1]
+    parts = [
+        Ablation(heads=head).hook(model),
+        MeanAblation(heads=head).hook(model, playground.reference_means(model)),
+        Patch(mlps={last}, positions=(tens,), source=(352, 279)).hook(model),
+    ]
+    a, b = map(torch.tensor, playground.FIRST_SUM)
+    tokens = sums.encode(a[None], b[None], config.layout)
+    expected = []
+    for hook in parts:
+        digits = model(tokens, hook, config.layout.answer)[0].argmax(-1)
+        expected.append("".join(map(str, digits.tolist())))
+
+    browser.open((SITE / "notebooks" / "the_story.html").as_uri())
+    browser.wait("document.body.dataset.steps", 30)
+    answers = "[...document.querySelectorAll('.pg-step output')].map((x) => x.textContent)"
+    assert browser.run(answers) == expected
+    browser.run("document.querySelectorAll('.pg-step button').forEach((x) => x.click())")
+    assert browser.run(answers) == [str(sum(playground.FIRST_SUM))] * 3
+
+
 STEPPER = "document.getElementById('pg-stepper').textContent"
 DIGITS = "document.getElementById('pg-digits').textContent"
 CHIP = "document.querySelectorAll('#pg-chips button')[{}]"

@@ -10,11 +10,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from seaborn.utils import relative_luminance
 
+from carry_core import carries, sums
 from carry_core.model import ModelConfig
+from carry_paper.findings import geometry, survey
 from carry_paper.pages.show import png, show
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.curves import draw_alike, draw_one_run, ends
 from carry_paper.plots.outcomes import OUTCOMES, accuracy_map, cell_bars
+from carry_paper.plots.planes import NINE, NO, YES, Decision, best_threshold, decision_figure
 from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import ACCURACY, CLASS_COLOURS, DIGIT_COLOURS, svg
 
@@ -183,3 +186,62 @@ def test_numbers_on_a_map_can_be_read():
         column, row = map(int, text.get_position())
         cell, ink = map(relative_luminance, (ACCURACY(shares[row, column]), text.get_color()))
         assert (max(cell, ink) + 0.05) / (min(cell, ink) + 0.05) > 3, text.get_text()
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_a_decision_is_that_of_the_sums(width: int):
+    """Of every sum, by its carry class alone."""
+    a, b = sums.all_sums(2) if width == 2 else survey.random_sums(width, 500, seed=0)
+    classes = carries.classify(a, b, width)
+    digit_sum = geometry.digit_sums(a, b, width)
+    carry_in = (sums.digits(a + b, width) - digit_sum) % 10 == 1
+    for column in range(width):
+        for decision, expected in (
+            (Decision(0, "MLP", carry_in=False), digit_sum[:, column] >= 10),
+            (Decision(1, "attention", carry_in=True), carry_in[:, column]),
+        ):
+            holds = decision.of_column(carries.patterns(width), column)
+            np.testing.assert_array_equal(holds[classes], expected)
+
+
+def test_the_best_threshold_is_the_best_of_all():
+    rng = np.random.default_rng(3)
+    points, positive = rng.normal(size=(2, 40)), rng.random(40) < 0.4
+    points[1] -= 1.5 * positive
+    by_threshold = {}
+    for axis, x in enumerate(points):
+        for place in (np.sort(x)[1:] + np.sort(x)[:-1]) / 2:
+            above = ((x > place)[positive].mean() + (x <= place)[~positive].mean()) / 2
+            by_threshold[axis, round(place, 9)] = max(above, 1 - above)
+    axis, place, accuracy = best_threshold(points, positive)
+    assert axis == 1
+    assert accuracy == pytest.approx(max(by_threshold.values()))
+    assert by_threshold[axis, round(place, 9)] == pytest.approx(accuracy)
+
+
+def test_planes_of_a_decision_have_its_colours_and_a_line():
+    """Columns in which nothing is decided are left out; the nines have a colour of their own."""
+    rng = np.random.default_rng(0)
+    carry_class = np.array([0, 1, 2, 3, 4] * 20)
+    planes = {
+        "layer": np.array([0, 0, 0]),
+        "after": np.array(["MLP"] * 3),
+        "position": np.array([7, 8, 9]),
+        "digit": rng.integers(0, 10, (3, 100)),
+        "carry_class": carry_class,
+        "x": rng.random((3, 100)),
+        "y": rng.random((3, 100)),
+    }
+    decisions = [Decision(0, "MLP", carry_in=False)]
+    figure = decision_figure({OURS: planes}, carries.patterns(3), decisions, height=2.0)
+    assert [ax.get_title() for ax in figure.axes] == ["tens", "units"]
+    tens, _ = figure.axes
+    (dots,), (line,) = tens.collections, tens.lines
+    makes_ten = np.isin(carry_class, [1, 3])
+    is_nine = ~makes_ten & (planes["digit"][1] == 9)
+    counts = {
+        colour: (dots.get_facecolors()[:, :3] == to_rgb(colour)).all(1).sum()
+        for colour in (YES, NO, NINE)
+    }
+    assert counts == {YES: makes_ten.sum(), NINE: is_nine.sum(), NO: (~makes_ten & ~is_nine).sum()}
+    assert line.get_linestyle() == "--"
