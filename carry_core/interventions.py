@@ -23,7 +23,7 @@ other two give a `Combined`, whose hook does the first, then the second.
 """
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -223,11 +223,6 @@ class Intervention:
             )
         return targets
 
-    def changes(self, config: ModelConfig) -> dict[str, Hashable]:
-        """Return a key for each hook point that is changed; equal keys mean equal changes."""
-        method = (type(self), self.positions, getattr(self, "source", None))
-        return {name: (method, indices) for name, indices in self.targets(config).items()}
-
     def hook(
         self, model: Transformer, source: Source | None = None, read: Read = None
     ) -> TensorHook:
@@ -252,7 +247,7 @@ class Intervention:
         for name, indices in targets.items():
             part = Target(name, indices, self.positions)
             replacements[name] = Replacement(part, values[name], model, read)
-        return HookAt(frozenset(replacements), Replacements(replacements))
+        return HookAt(frozenset(replacements), partial(_replaced, replacements))
 
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
@@ -361,50 +356,32 @@ class Combined:
         """Return the interventions as a JSON list of what `Intervention.to_json` writes."""
         return json.dumps([part._fields() for part in self.parts])
 
-    def changes(self, config: ModelConfig) -> dict[str, Hashable]:
-        """Return a key for each hook point that is changed, as `Intervention.changes` does."""
-        changes: dict[str, Hashable] = {}
-        for part in self.parts:
-            for name, change in part.changes(config).items():
-                changes[name] = (changes.get(name), change)
-        return changes
-
     def hook(
         self, model: Transformer, source: Source | None = None, read: Read = None
     ) -> TensorHook:
         """Return all hooks as one; `source` goes to the patches that have none of their own."""
+        config = checked_config(model)
         hooks = []
+        points: set[str] = set()
         for part in self.parts:
             needs_source = isinstance(part, Patch) and part.source is None
             hooks.append(part.hook(model, source if needs_source else None, read))
-        return HookAt(frozenset(self.changes(model.config)), HooksInTurn(hooks))
+            points |= part.targets(config).keys()
+        return HookAt(frozenset(points), partial(_in_turn, hooks))
 
 
-# These two are classes, since a function inside a function could be neither pickled nor sent to
-# another process.
-class Replacements:
-    """A hook that calls a hook point's own replacement; it is called at these points only."""
-
-    def __init__(self, by_point: Mapping[str, "Replacement"]) -> None:
-        self.by_point = by_point
-
-    def __call__(self, name: str, x: Tensor) -> Tensor:
-        """Return the activation as it is replaced at this point."""
-        return self.by_point[name](name, x)
+# Hooks are partials of these two, since a function inside a function could be neither pickled nor
+# sent to another process.
+def _replaced(by_point: Mapping[str, "Replacement"], name: str, x: Tensor) -> Tensor:
+    """Return the activation as a hook point's own replacement changes it."""
+    return by_point[name](name, x)
 
 
-class HooksInTurn:
-    """A hook that gives the activation to the first of several hooks, its result to the next."""
-
-    def __init__(self, hooks: Sequence[TensorHook]) -> None:
-        self.hooks = hooks
-
-    def __call__(self, name: str, x: Tensor) -> Tensor:
-        """Return what the last hook returns."""
-        changed = x
-        for hook in self.hooks:
-            changed = hook(name, changed)
-        return changed
+def _in_turn(hooks: Sequence[TensorHook], name: str, x: Tensor) -> Tensor:
+    """Return what the last hook makes of the activation, after those before it."""
+    for hook in hooks:
+        x = hook(name, x)
+    return x
 
 
 class Target(NamedTuple):

@@ -249,31 +249,13 @@ def predict(
         BadInput: The model has no such sums, as in `sums.some_sums`, or an intervention
             does not fit it, or `watch` is no hook.
     """
-    return _predictor(model, interventions, n_digits, watch)(a, b)
-
-
-Predictor = Callable[[Operand, Operand], list[Int[Tensor, "sums pos"]]]
-
-
-def _predictor(
-    model: Transformer,
-    interventions: Sequence[AnyIntervention] = (INTACT,),
-    n_digits: int | None = None,
-    watch: Hook | None = None,
-) -> Predictor:
-    """Return `predict` as a function of the sums, for several sets of them."""
-    checked_config(model)
+    a, b = some_sums((a, b), checked_config(model).width)
     if watch is not None and not callable(watch):
         raise BadInput(f"watch={watch!r}: expected a function of a name and a tensor, or None.")
     n_digits = _checked_digits(model, n_digits)
     positions = model.config.layout.answer[-n_digits:]
     logits_of = engine().passes(model, _listed(interventions), positions, watch)
-
-    def predict_sums(a: Operand, b: Operand) -> list[Tensor]:
-        a, b = some_sums((a, b), model.config.width)
-        return _predict_in_batches(logits_of, model, a, b)
-
-    return predict_sums
+    return _predict_in_batches(logits_of, model, a, b)
 
 
 @torch.no_grad()
@@ -418,19 +400,13 @@ def correct_pairs(
     as the model if None), and the contrast's column is counted among these.
     """
     layout = Layout(n_digits or model.config.width, model.config.causal)
-    answers_of = _predictor(model)
-
-    def are_right(a: Numbers, b: Numbers) -> Bool[Tensor, " sums"]:
-        (predicted,) = answers_of(a, b)
-        return (predicted == digits(a + b, model.config.width)).all(1)
-
     pairs = torch.zeros(2, 2, 0, dtype=torch.int64)
     n_sampled = 0
     while pairs.shape[-1] < count and n_sampled < TRIES * count:
         sampled = sample_pairs(contrast, count, generator, layout)
-        indices = are_right(*sampled[0]).nonzero().flatten()
+        indices = correct_digits(model, *sampled[0]).all(1).nonzero().flatten()
         if len(indices):  # the second sums are looked at only where the first are right
-            indices = indices[are_right(*sampled[1][:, indices])]
+            indices = indices[correct_digits(model, *sampled[1][:, indices]).all(1)]
         indices = indices[: count - pairs.shape[-1]]
         pairs = torch.cat([pairs, sampled[..., indices]], -1)
         # Pairs after the one that completes the count do not count as sampled.

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, cast
 
 import torch
 from numpy.typing import NDArray
@@ -119,9 +119,6 @@ def check_count(name: str, value: object, lowest: int) -> None:
 # ---- the runs of a group
 
 
-SomeRuns = TypeVar("SomeRuns", bound="Runs")
-
-
 @dataclass(frozen=True)
 class Runs:
     """Runs of one group that were trained alike.
@@ -148,9 +145,7 @@ class Runs:
     stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(
-        cls: type[SomeRuns], group: str, source: str, trained: Mapping[int, "TrainedRun"]
-    ) -> SomeRuns:
+    def of(cls, group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Self:
         """Return a group's runs, read from these files, which are of one training."""
         stored = {number: StoredWeights(*run) for number, run in trained.items()}
         records = [run.record for run in trained.values()]
@@ -304,15 +299,6 @@ def is_path(name: str | os.PathLike[str], source: str = "ours") -> bool:
         return True
     is_group = (folder(source) / name).is_dir() or name in leading_recipes(folder("ours"))
     return bool(name) and not is_group and os.path.lexists(name)
-
-
-def load_path(path: Path, runs: Collection[int] | None = None) -> Runs:
-    """Return the runs in a file or in a folder of files, or those numbered `runs`.
-
-    Raises:
-        BadInput: As `at_path`.
-    """
-    return Runs.of(*at_path(path, runs))
 
 
 def at_path(
@@ -573,14 +559,3 @@ def digest(weights: Weights) -> str:
         sha256.update(f"{name} {[*p.shape]}\n".encode())
         sha256.update(p.detach().cpu().float().contiguous().numpy().tobytes())
     return sha256.hexdigest()
-
-
-def digest_of_file(path: Path) -> str:
-    """Return the `digest` of the parameters in a run's file, at the end of its training.
-
-    Raises:
-        BadInput: The file is missing or damaged.
-    """
-    with open_tensors(path, remedy(path)) as file:
-        names = [name for name in file.keys() if "/" not in name]  # noqa: SIM118 (not a dict)
-        return digest({name: file.get_tensor(name) for name in names})

@@ -25,7 +25,7 @@ Four passes take eight attentions and eight MLPs; this tree takes three and four
 `_branches` makes the branches of one line from those of the line above, `_layer` computes two
 lines, and `_follow` goes down the tree, branch by branch.
 
-All this reads the model's weights, and takes two interventions for one where `changes` says that
+All this reads the model's weights, and takes two interventions for one where `changes_of` says that
 they are alike. So `engine.passes` shares only for plain models (`plain.is_plain`) in float32 or
 float64 and for interventions of the core's own kinds.
 """
@@ -47,10 +47,21 @@ from carry_fast.compiled import parts_of
 
 
 def is_own_kind(intervention: AnyIntervention) -> bool:
-    """Return True if `changes` says all that an intervention does: a subclass may do more."""
+    """Return True if `changes_of` says all that an intervention does: a subclass may do more."""
     if type(intervention) is Combined:
         return all(map(is_own_kind, intervention.parts))
     return type(intervention) in (Ablation, MeanAblation, Patch)
+
+
+def changes_of(intervention: AnyIntervention, config: ModelConfig) -> dict[str, Hashable]:
+    """Return a key for each hook point that is changed; equal keys mean equal changes."""
+    parts = intervention.parts if isinstance(intervention, Combined) else (intervention,)
+    changes: dict[str, Hashable] = {}
+    for part in parts:
+        method = (type(part), part.positions, getattr(part, "source", None))
+        for name, indices in part.targets(config).items():
+            changes[name] = (changes.get(name), method, indices)
+    return changes
 
 
 def zeroed_in(
@@ -91,7 +102,7 @@ def zeroed_in(
 def zeroed_by_layer(intervention: AnyIntervention, config: ModelConfig) -> list[Zeroed] | None:
     """Return what an intervention zeroes in each layer, or None if it does more."""
     changes_by_layer: list[dict[str, Hashable]] = [{} for _ in range(config.layers)]
-    for name, change in intervention.changes(config).items():
+    for name, change in changes_of(intervention, config).items():
         if not name.startswith("blocks."):
             return None
         changes_by_layer[int(name.split(".")[1])][name] = change
@@ -144,7 +155,7 @@ class SharedPrefix:
         self.changes: list[dict[str, Hashable]] = []
         for intervention, source in zip(interventions, own_sources, strict=True):
             changes: dict[str, Hashable] = {}
-            for name, change in intervention.changes(model.config).items():
+            for name, change in changes_of(intervention, model.config).items():
                 changes[name] = (change, id(source))  # equal changes from different sources differ
             self.changes.append(changes)
         self.watch: TensorHook = no_hook

@@ -108,7 +108,7 @@ def test_a_row_of_ours_that_ships_is_of_the_weights_in_the_folder(shipped, monke
     digests = {}
     for (group, recipe, run), rows in ours.groupby(["group", "recipe", "run"]):
         path = runs.run_path(runs.folder("ours"), group, recipe, run)
-        (weights,) = runs.load_path(path).weights.values()
+        (weights,) = runs.load(path).weights.values()
         of_curves = rows.quantity.str.startswith(FROM_CURVES)
         digests[group, run] = set(rows.sha256[~of_curves]) - {runs.digest(weights)}
         digests[group, run] |= set(rows.sha256[of_curves]) - {sha256(path.with_suffix(".npz"))}

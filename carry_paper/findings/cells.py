@@ -264,7 +264,7 @@ def make_run(
 
 def row(cell: Cell, path: Path) -> dict[str, Any]:
     """Return the row of a finished run, from its file and its learning curves."""
-    loaded = runs.load_path(path)
+    loaded = runs.load(path)
     (run,) = loaded.numbers
     (record,) = loaded.record["runs"]
     curves = read_curves(path.with_suffix(".npz"), cell.group, record["epochs"])

@@ -202,7 +202,7 @@ def _late_and_early(
     late: list[Ablation] = []
     early: list[Ablation] = []
     for ablation in sorted(ablations, key=str):
-        names = ablation.changes(model.config)
+        names = ablation.targets(model.config)
         is_late = all(last_layer in name for name in names)
         (late if is_late else early).append(ablation)
     return late, early

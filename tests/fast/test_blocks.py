@@ -10,7 +10,7 @@ from carry_core import measure
 from carry_core.hooks import HookAt, cache_hook, no_hook
 from carry_core.interventions import INTACT, Ablation, Patch
 from carry_fast.blocks import PlainBlock, Zeroed
-from carry_fast.prefixes import SharedPrefix, zeroed_in
+from carry_fast.prefixes import SharedPrefix, changes_of, zeroed_in
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
 from tests.helpers.tolerances import assert_close, tolerance
 
@@ -85,7 +85,7 @@ def test_only_zero_ablations_of_whole_parts_need_no_hook():
     ]
     for intervention, parts in last_layer:
         changes = {}
-        for name, change in intervention.changes(config).items():
+        for name, change in changes_of(intervention, config).items():
             if name.startswith("blocks.1."):
                 changes[name] = change
         assert zeroed_in(1, changes, intervention, config) == parts, intervention
