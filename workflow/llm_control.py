@@ -17,6 +17,10 @@ from carry_paper.llm.model import inspect_model, library
 from carry_paper.llm.prompts import TEMPLATES
 from carry_paper.llm.recordings import CANNOT_ADD, RANDOM_WEIGHTS
 
+# Prompts at a time. A processor reads all weights for each token that a batch generates, so large
+# batches take less time.
+BATCH = 250
+
 
 def main(folder: Path, batches: Path) -> None:
     """Survey the one GGUF file of a folder, and its network; `batches` is what is done so far."""
@@ -28,7 +32,9 @@ def main(folder: Path, batches: Path) -> None:
         sources[name] = replace(source, init_seed=seed)
     for name, model in sources.items():
         report = partial(reporter(), model.title)
-        surveyor = head_survey.Surveyor(model, batches, keeps_streams=False, report=report)
+        surveyor = head_survey.Surveyor(
+            model, batches, batch=BATCH, keeps_streams=False, report=report
+        )
         survey = surveyor.run()
         path = data_dir() / "llm" / name / head_survey.FILE
         survey.save(path)
