@@ -42,6 +42,7 @@ WORDS = {
 PAPER: dict[str, Any] = {"color": "black", "linewidth": 1.3, "linestyle": (0, (2.5, 1.2))}
 MOST_NUMBERED = 4  # columns of panels below which the numbers of all runs have room
 MOST_ABREAST = 6  # columns of panels below which names of two words, and of two sides, have room
+NAMED_PANEL = 1.7  # width of the first of many panels, which has the names of the rows, in panels
 VISIBLE = 0.002  # smaller parts of a bar are not drawn, which keeps the page light
 SHORT_NAMES = {AUTHORS: "author’s", OURS: "ours"}
 RUN_OF = {AUTHORS: "author’s run", OURS: "our run"}
@@ -125,8 +126,10 @@ def _bars_by_part(sides: Mapping[str, pd.DataFrame], part: str, links: Links) ->
     rows, names = all_cells["carry_in"].unique(), all_cells[part].unique()
     runs = _runs_of(sides)
     figure = Figure(figsize=(WIDTH, 0.95 * len(rows) + 0.9), layout="constrained")
-    panels = figure.subfigures(1, len(names), squeeze=False)[0]
     has_room = len(names) <= MOST_NUMBERED
+    # Where rows are named once, the first panel has their names beside its bars.
+    widths = [1.0 if has_room else NAMED_PANEL] + [1.0] * (len(names) - 1)
+    panels = figure.subfigures(1, len(names), squeeze=False, width_ratios=widths)[0]
     look: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 0.8, "fontsize": 7.5}
     handles = [Patch(color=colour, label=text) for colour, text in WORDS.items()]
     for i, (panel, name) in enumerate(zip(panels, names, strict=True)):

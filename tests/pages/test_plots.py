@@ -16,7 +16,7 @@ from carry_paper.findings import geometry, survey
 from carry_paper.pages.show import png, show
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.curves import draw_alike, draw_one_run, ends
-from carry_paper.plots.outcomes import OUTCOMES, accuracy_map, cell_bars
+from carry_paper.plots.outcomes import OUTCOMES, accuracy_map, carry_bars, cell_bars
 from carry_paper.plots.planes import NINE, NO, YES, Decision, best_threshold, decision_figure
 from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import ACCURACY, CLASS_COLOURS, DIGIT_COLOURS, svg
@@ -130,6 +130,16 @@ def test_bars_are_numbered_where_there_is_room():
 def test_areas_stand_out_from_white(colour):
     linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in to_rgb(colour)]
     assert 1.05 / (np.dot([0.2126, 0.7152, 0.0722], linear) + 0.05) >= 3  # as WCAG counts contrast
+
+
+def test_many_panels_leave_room_for_the_names_of_rows():
+    parts = [f"head {i}:{j}" for i in range(4) for j in range(2)]
+    rows = [(part, has_carry, 7, 0.5, 0.3, 0) for part in parts for has_carry in (True, False)]
+    names = ["ablation", "carry_in", "position", "accuracy", "corrected", "run"]
+    figure = carry_bars({OURS: pd.DataFrame(rows, columns=names)})
+    figure.draw_without_rendering()
+    widths = [ax.get_window_extent().width for ax in figure.get_axes()]
+    assert min(widths) > 0.6 * max(widths)
 
 
 def test_an_ablation_that_one_side_lacks_has_a_panel():
