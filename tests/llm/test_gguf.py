@@ -10,6 +10,7 @@ import torch
 from carry_paper.llm import head_survey, prompts
 from carry_paper.llm.model import inspect_model
 from tests.helpers.llm_models import build, folder
+from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +93,7 @@ def test_a_gguf_file_gives_the_weights_that_were_written(file, llama):
     weights = source.load().state_dict()
     assert weights.keys() == llama.state_dict().keys()
     for name, weight in llama.state_dict().items():
-        torch.testing.assert_close(weights[name], weight, msg=name)
+        assert_close(weights[name], weight, msg=name)
 
 
 @pytest.mark.needs("gguf")
