@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import torch
 from numpy.typing import NDArray
@@ -118,6 +118,8 @@ def check_count(name: str, value: object, lowest: int) -> None:
 
 # ---- the runs of a group
 
+SomeRuns = TypeVar("SomeRuns", bound="Runs")  # not `Self`, with which beartype checks no class
+
 
 @dataclass(frozen=True)
 class Runs:
@@ -145,7 +147,9 @@ class Runs:
     stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, group: str, source: str, trained: Mapping[int, "TrainedRun"]) -> Self:
+    def of(
+        cls: type[SomeRuns], group: str, source: str, trained: Mapping[int, "TrainedRun"]
+    ) -> SomeRuns:
         """Return a group's runs, read from these files, which are of one training."""
         stored = {number: StoredWeights(*run) for number, run in trained.items()}
         records = [run.record for run in trained.values()]
