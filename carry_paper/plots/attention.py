@@ -264,7 +264,7 @@ def run_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     attention_bar(figure, axes, "right")
 
 
-def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[NDArray[Any], NDArray[Any]]]) -> None:
+def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[Sequence[int], NDArray[Any]]]) -> None:
     """Draw a row for each run, with the maps of two heads at three epochs each (Fig. 2).
 
     `maps` has by run the epochs and the attention `[epoch, head, query, key]`.
