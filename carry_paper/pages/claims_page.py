@@ -222,7 +222,7 @@ def tallied(outcomes: Outcomes) -> list[Tallied]:
     left_out = {entry.claim.id for entry in outcomes.entries if entry.weightless}
     kinds = []
     for kind, remark, count, names in (
-        ("printed numbers", "each table counts once", tally.numbers, tally.NUMBERS),
+        ("printed numbers", "each table of ablations counts once", tally.numbers, tally.NUMBERS),
         ("findings", "what the paper says in words", tally.findings, tally.FINDINGS),
         ("beyond the paper", "the book’s own findings", tally.beyond, tally.FINDINGS),
     ):
