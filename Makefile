@@ -308,11 +308,11 @@ mutants: $(READY) #: see that a test notices each small wrong change of workflow
 	@$(PY) workflow/mutants.py $(MUTANTS)
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
-fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: test_fuzz.py and test_random.py with new examples for MINUTES=10
+fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: test_oracle.py and test_random.py with new examples for MINUTES=10
 	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  echo "seed $$seed"; \
-	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/pages/test_fuzz.py tests/fast/test_random.py || exit 1; \
+	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/core/test_oracle.py tests/fast/test_random.py || exit 1; \
 	  seed=$$((seed + 1)); \
 	done
 

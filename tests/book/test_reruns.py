@@ -3,7 +3,6 @@
 import pytest
 import reruns
 
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.pages.standalone import standalone
 from carry_train import groups
@@ -34,12 +33,6 @@ def test_a_page_of_another_group_and_run_opens_with_a_line_and_does_not_stop(gro
     assert verdict.startswith("a verdict on finding/staircase, which is about ")
     del page.notebook.cells[2].outputs[:2]
     assert reruns.faults(page, group) == ["no line says what its text is about"]
-
-
-def test_what_a_page_refuses_is_no_fault():
-    with pytest.raises(BadInput, match="has no decoders"):
-        reruns.rerun("fig15_decoder_attention", {"group": LITTLE_DATA})
-    assert reruns.outcome("fig15_decoder_attention", LITTLE_DATA) == ([], True)
 
 
 @pytest.mark.slow

@@ -281,16 +281,6 @@ def test_in_one_layer_the_costliest_head_is_the_decision_head(model):
     assert measure.decision_head(model) == measure.costliest_head(model)
 
 
-def test_interventions_that_read_alike_keep_their_rows():
-    model = random_model(ModelConfig(d_model=16))
-    first, second = (
-        Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1)
-    )
-    assert str(first) == str(second)
-    frame = measure.accuracy(model, *drawn(model.config), [first, second])
-    assert len(frame) == 2 * len(measure.accuracy(model, *drawn(model.config), first))
-
-
 def test_a_frame_keeps_the_order_in_which_interventions_are_given():
     model = random_model(ModelConfig(width=2, d_model=16))
     order = ["intact", "a part later in the alphabet", "a head"]
@@ -391,36 +381,6 @@ def test_a_pair_of_numbers_is_still_taken_with_a_line(noisy, name):
     with pytest.warns(FutureWarning, match=line):
         frame = measure.accuracy(noisy, sums=pair) if name else measure.accuracy(noisy, pair)
     pd.testing.assert_frame_equal(frame, measure.accuracy(noisy, a, b))
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_nothing_to_patch_is_one_line(model, config):
-    sums = drawn(config, count=4)
-    for parts, positions in ((["mlps"], []), ([], [1])):
-        with pytest.raises(BadInput, match="parts and positions=.*: expected at least one"):
-            measure.activation_patch(model, sums, sums, parts, torch.mean, positions)
-    with pytest.raises(BadInput, match="^parts=5: expected names such as heads"):
-        measure.activation_patch(model, sums, sums, 5, torch.mean)
-
-
-NO_METRICS = {
-    "no function": None,
-    "nothing": lambda logits: None,
-    "True": lambda logits: True,
-    "a tensor of True": lambda logits: logits.isfinite().all(),
-    "a complex tensor": lambda logits: logits.mean() * 1j,
-    "a complex number": lambda logits: 2j,
-    "text": lambda logits: "1.0",
-    "many numbers": lambda logits: logits[0],
-}
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("metric", NO_METRICS)
-def test_a_metric_that_gives_no_number_is_one_line(model, config, metric):
-    sums = drawn(config, count=4)
-    with pytest.raises(BadInput, match="^The metric returned .*: expected one number, such as a"):
-        measure.activation_patch(model, sums, sums, "mlps", NO_METRICS[metric])
 
 
 def test_a_class_may_be_named_without_a_list(model, config):

@@ -10,7 +10,6 @@ import yaml
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
-from carry_paper import measurements
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, registry
 from carry_paper.ledger import ledger as query
@@ -58,28 +57,6 @@ def test_every_number_and_finding_of_the_paper_has_a_row(shared, ledger):
         claim = rows[row["id"]]
         assert (claim.where, claim.paper) == (row["where"], None)
         assert (claim.claim, claim.measure) == (row["claim"], row["measure"])
-
-
-def test_every_claim_is_as_claims_are(ledger):
-    """Numbers have rules, findings quantifiers; a number outside of tables has a title."""
-    pages = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
-    for claim in claims.claims().values():
-        about_number = claim.paper is not None
-        assert claim.notebook in pages - {"claims"}
-        assert claim.rule if about_number else claim.quantifier
-        assert claim.words
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_measurements_of_the_author_that_are_damaged_stop_ours(refused, ledger):
-    path = measurements.path_of("author")
-    path.write_text("{")
-    before = contents(ledger)
-    assert refused("claims", "--source", "ours").startswith(f"{path} is damaged")
-    assert contents(ledger) == before
 
 
 def test_a_row_that_nothing_measures_is_one_line(refused, ledger):
@@ -181,17 +158,6 @@ def measured_now(source: str, prefix: str) -> query.Rows:
     table = Measuring(Evidence(source), asked).rows()
     author = query.measured("author") if source == "ours" else None
     return query.rows(query.Measured(source, table), author, prefix)
-
-
-@pytest.mark.slow
-def test_a_damaged_group_is_named_and_the_rest_goes_on(carry, with_release):
-    path = with_release / "author" / "n2_s0.3_w0.2" / "run0.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    measurements.path_of("author").unlink()
-    assert carry("measure", "--source", "author", "--only", "n2/squashing")[0] == 0
-    row = query.by_id("author")["n2/squashing/pos7"]
-    assert row.verdict == "not run"
-    assert "run0.safetensors is damaged" in row.detail
 
 
 @pytest.mark.machine

@@ -39,16 +39,6 @@ def test_the_page_needs_no_other_file(answered):
     assert compare.value_words(exact) in page
 
 
-def test_each_cell_names_its_column_for_a_phone_where_it_has_no_heading(answered):
-    subject, answers = answered
-    page = comparison.html({NAME: answers}, [subject])
-    question, *others = re.findall(r'<th scope="col">([^<]*)</th>', page)
-    names = re.findall(r'<td data-name="([^"]*)">', page)
-    assert question == "question"
-    assert names == others * (len(names) // len(others))
-    assert len(names) == page.count("<td") > len(others)
-
-
 def test_what_is_asked_along_the_line_is_in_text_json_and_page(monkeypatch):
     summary = pd.DataFrame({"lowest": 0.96, "late": 0.25, "writers": 2}, index=[7])
     monkeypatch.setattr(compare.line_table, "lines_of", lambda loaded, share: summary)
