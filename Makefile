@@ -308,7 +308,7 @@ mutants: $(READY) #: see that a test notices each small wrong change of workflow
 	@$(PY) workflow/mutants.py $(MUTANTS)
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
-fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: test_oracle.py and test_random.py with new examples for MINUTES=10
+fuzz: $(READY) #: look for input that gives a wrong number: test_oracle.py and test_random.py with new examples for MINUTES=10
 	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  echo "seed $$seed"; \

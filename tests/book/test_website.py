@@ -107,7 +107,6 @@ FIGURE = """<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt" vie
 <text>{}</text></svg>"""
 TOC = {"format": "jb-book", "root": "book/index"}
 CHAPTERS = [{"file": "notebooks/fig01_sum"}, {"file": "notebooks/gallery"}]
-MIN_PARALLEL = 6  # Sphinx reads in parallel from this many pages on
 
 
 def glued(name: str, text: str) -> nbformat.NotebookNode:
@@ -198,22 +197,3 @@ def test_jupyter_book_s_own_command_builds_the_same_site(small_book):
     assert {name: built[name] for name in built.keys() - left_out} == contents(site)
     assert "mathjax/tex.js" in built
     assert not stamp.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.site
-def test_a_site_built_on_all_cores_equals_one_built_on_one_core(small_book):
-    chapters = [*CHAPTERS]
-    for number in range(MIN_PARALLEL):
-        words = f"# Page {number}\n\n{{glue:text}}`number`"
-        write_page(f"page{number}", words, glued("number", str(number)))
-        chapters.append({"file": f"notebooks/page{number}"})
-    (small_book / "_toc.yml").write_text(yaml.dump({**TOC, "chapters": chapters}))
-    options = [*OPTIONS, "--keep-going"]
-    assert website.build(options, small_book) == 0
-    from_all_cores = contents(website.HTML)
-    config = yaml.safe_load((small_book / "_config.yml").read_text())
-    config["sphinx"]["config"]["extensions"].remove("all_cores")
-    (small_book / "_config.yml").write_text(yaml.dump(config))
-    assert website.build(options, small_book) == 0
-    assert contents(website.HTML) == from_all_cores

@@ -20,7 +20,6 @@ from carry_core import runs
 from carry_core.files import ROOT
 from carry_paper import catalogue
 from carry_train import groups
-from carry_train.files import sha256
 from tests.helpers.printed import assert_same_words
 
 pytestmark = pytest.mark.slow
@@ -165,8 +164,3 @@ def test_a_missing_extra_is_one_line(bare_python, printed):
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
     assert "pip install 'carry-core[paper]'" in ran.stderr
     assert "pip install 'carry-core[lens]'" in printed["no extra"]
-
-
-def test_the_wheel_of_a_commit_is_always_the_same_file(built, tmp_path):
-    _, again = dist.build(tmp_path / "again")
-    assert sha256(again) == sha256(built[1])

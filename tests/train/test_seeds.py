@@ -39,7 +39,7 @@ def words(sequence: SeedSequence) -> list[int]:
     return Generator(SFC64(sequence)).integers(2**64, size=5, dtype=np.uint64).tolist()
 
 
-@pytest.mark.parametrize("run", [0, 5, 999])
+@pytest.mark.parametrize("run", [0, 999])
 def test_without_seeds_the_streams_are_those_of_the_shipped_runs(run):
     data, initial, dropout = original_streams(run)
     streams = OWN.streams(run)
@@ -156,7 +156,7 @@ def contents(folder):
 
 
 SET = Seeds(init=3, order=1)
-OTHERS = [(OWN, "--init-seed 3 --order-seed 1"), (Seeds(init=3), "--init-seed 3 --order-seed 1")]
+OTHERS = [(Seeds(init=3), "--init-seed 3 --order-seed 1")]
 
 
 @pytest.mark.slow
