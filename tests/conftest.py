@@ -227,8 +227,8 @@ def released(
     with FileLock(f"{folder.parent}.lock"):
         if not folder.exists():
             # To read a history takes a second or two, and no test looks at the others.
-            history = re.compile("Encoder-only/.*/DATA_")
-            read = re.compile(r"DATA_(n1_s0.3_w0.2_[02]|n2_s0.3_w0.2_2)\.data")
+            history = re.compile("(Encoder-only|unprimed)/.*DATA_")
+            read = re.compile(r"DATA_(n1_s0.3_w0.2_0|n2_s0.3_w0.2_2)\.data")
             files = {
                 path: digest
                 for path, digest in author.checksums().items()

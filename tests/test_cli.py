@@ -49,7 +49,6 @@ def test_the_installed_command(tmp_path):
         ),
         (("train", "n1_s0.3_w0.2", "--init-seed", "-1"), "Invalid value for '--init-seed'"),
         (("compare", "no/run0.safetensors"), "no/run0.safetensors does not exist"),
-        (("interchange", "--source", "ours", "decoder_n2_s0.3_w0.2"), "expected"),
         (
             ("lines", "--source", "ours", "n1_s0.3_w0.2"),
             "n1_s0.3_w0.2: expected a group of two layers or more",

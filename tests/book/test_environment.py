@@ -116,14 +116,3 @@ def test_the_core_imports_what_it_requires_and_nothing_else():
             elif isinstance(node, ast.ImportFrom):
                 packages.add(node.module.split(".")[0])
     assert packages - sys.stdlib_module_names - {"carry_core"} == required
-
-
-def test_a_missing_extra_is_one_line():
-    """`carry` names the package that is missing and the extra that has it."""
-    code = "import sys; sys.modules['click'] = None; from carry_paper.__main__ import main; main()"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    remedy = "pip install 'carry-core[paper]'."
-    message = f"`carry` needs the package click, which is not installed: {remedy}\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)

@@ -119,10 +119,7 @@ def test_the_second_cell_refuses_another_source_and_a_parameter_that_is_none(mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stem", ["fig03_attention_per_task", "fig11_learning_dynamics"])
-def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
-    stem: str, monkeypatch, tmp_path
-):
+def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(monkeypatch, tmp_path):
     """Two runs of the main group that the stored results were not made from."""
     outputs_of_page: list[Any] = []
     monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs_of_page.append(data))
@@ -130,10 +127,9 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
     for run in (7, 9):
         for suffix in (".safetensors", ".npz"):
             (tmp_path / f"run{run}{suffix}").symlink_to(folder / f"run{run}{suffix}")
-    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    path = ROOT / "notebooks" / "fig11_learning_dynamics.ipynb"
     values = parameters(path) | {"group": str(tmp_path), "run": 9, "n_examples": 40}
-    cells = code(path)[1:3] if stem.startswith("fig11") else code(path)[1:]
-    for cell in cells:
+    for cell in code(path)[1:3]:
         exec(cell.source, values)
     assert values["group"] == values["page"].group == groups.MAIN
     assert values["page"].runs.numbers == (7, 9)
@@ -141,10 +137,7 @@ def test_a_page_about_runs_at_a_path_shows_these_and_no_shipped_verdict(
     assert f"No verdicts here on {groups.MAIN}: these weights are not the ones" in box
     assert f"carry compare {tmp_path}" in box
     assert {*re.findall('data-label="Ours">(.)', box)} == {"–"}
-    if stem.startswith("fig11"):
-        assert values["history"]["runs"].tolist() == [7, 9]
-    else:
-        assert values["maps"]["run"] == 9
+    assert values["history"]["runs"].tolist() == [7, 9]
     with pytest.raises(BadInput, match=f"No run 3 of {tmp_path}: expected one of 7, 9"):
         exec(code(path)[1].source, values | {"group": str(tmp_path), "run": 3})
 

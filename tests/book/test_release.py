@@ -143,7 +143,7 @@ def test_pages_name_targets_and_commands_that_exist():
 
 def test_ci_runs_targets_of_make():
     commands = re.findall(r"^ *(make .+)", text(".ci/run"), re.MULTILINE)
-    assert commands[:2] == ["make book", "make test SHAPES=yes ORDER=commit"]
+    assert commands[:2] == ["make book", "make test ORDER=commit"]
     assert set.union(*map(targets_of, commands)) <= make_targets()
 
 

@@ -301,7 +301,6 @@ WIDTHS = (1400, 1000, 400)
 KINDS = (
     "index",
     "playground",
-    "claims",
     "fig03_attention_per_task",
     "tab01_decision_head_and_final_mlp",
 )

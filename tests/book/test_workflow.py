@@ -149,33 +149,3 @@ def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_th
     assert staged.main(["notebooks/fig.ipynb"], root) == 1, "not staged"
     git(root, "add", "notebooks")
     assert staged.main(["notebooks/fig.ipynb"], root) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.needs("a .venv that make set up")
-def test_after_a_kill_make_says_how_to_go_on_and_unlock_does_it(tmp_path, no_cluster):
-    """The folder has links to this checkout and a `_build` of its own, locked as by a kill.
-
-    Nothing can be written to the home folder.
-    """
-    for path in ROOT.iterdir():
-        if path.name != "_build":
-            (tmp_path / path.name).symlink_to(path)
-    environment = os.environ | {"HOME": "/dev/null/home"}
-    for name in ("MAKEFLAGS", "XDG_CACHE_HOME"):
-        environment.pop(name, None)
-
-    def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = ["make", "--directory", tmp_path, *arguments]
-        options = {"capture_output": True, "text": True, "check": False}
-        return subprocess.run(command, env=environment, **options)
-
-    locks = tmp_path / "_build" / ".snakemake" / "locks"
-    locks.mkdir(parents=True)
-    (locks / "0.output.lock").write_text("executed/claims\n")
-    refused = make("notebooks")
-    assert refused.returncode == 2
-    assert "run `make unlock`" in refused.stderr
-    assert "LockException" not in refused.stderr + refused.stdout
-    assert make("unlock").returncode == 0
-    assert list(locks.glob("*")) == []

@@ -571,10 +571,10 @@ measure.class_accuracies(model, [15], [71])
 assert "torch._dynamo" not in sys.modules, "a measurement imports the compiler, in a second"
 
 torch.manual_seed(0)
-model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12))
+model = Transformer(ModelConfig(layers=1, width=2, d_model=16, d_ff=12))
 tokens = encode([15, 58], [71, 41], model.config.layout)
 compiled = torch.compile(model, backend="eager", fullgraph=True)
-patch = Patch(mlps={1}, heads={(1, 0)}, positions=(5,), source=(2, 6))
+patch = Patch(mlps={0}, heads={(0, 1)}, positions=(5,), source=(2, 6))
 expected = model(tokens, patch.hook(model))
 # Compiled, a model with a hook always computes all positions.
 assert_close(compiled(tokens, patch.hook(model, read=[5, 6])), expected)

@@ -54,10 +54,10 @@ def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
     config = SHAPES[shape]
     model, (a, b) = random_model(config, 3, noise=0.3).double(), drawn(config)
     read, tokens = config.layout.answer, tokens_of(config)
-    ablations = zero_ablations(config)[1:]
+    ablations = zero_ablations(config)[1:6]
     unwatched = measure.predict(model, a, b, ablations)
     from_mid_on = config.hook_names[config.hook_names.index("blocks.0.resid_mid") : -1]
-    for name in from_mid_on:
+    for name in from_mid_on[::2]:
         expected, seen = {}, {}
         model(tokens, cache_hook(expected, name), read)
         watch = HookAt(frozenset({name}), cache_hook(seen, name))

@@ -44,6 +44,7 @@ def patched_answer(model, patch, base, source):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("config", ["decoder"], indirect=True)
 def test_a_swap_is_the_core_s_patch_of_one_part_at_one_position(model):
     """Up, the carry into a sum's leftmost column; down, the digit sum of its last one."""
     config = model.config

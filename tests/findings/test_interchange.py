@@ -302,7 +302,7 @@ def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["ours", "author"])
+@pytest.mark.parametrize("source", ["author"])
 def test_what_moves_the_carry_is_a_mean_over_digits_and_directions(source):
     """In every stored map, once more in plain loops."""
     paths = sorted((ROOT / "data/results/interchange" / source).glob("*.csv.gz"))

@@ -39,8 +39,8 @@ def planted():
             (carry_line, "column_lines", "n_profile_sums"),
             (line_table, "columns_by_state", "n_sums"),
         ):
-            patch.setattr(module, name, partial(getattr(module, name), **{count: 200}))
-        return line_table.measure_group("ours", NAME, count=300)
+            patch.setattr(module, name, partial(getattr(module, name), **{count: 100}))
+        return line_table.measure_group("ours", NAME, count=200)
 
 
 @pytest.mark.slow

@@ -18,8 +18,6 @@ from tests.conftest import dissecting_few
 from tests.helpers.measured import measured
 from tests.helpers.trainings import FEW, few_sums, save_random
 
-UNLISTED = "n1_s0.4_w0.5_dff64_h4"
-
 
 @pytest.fixture(scope="module")
 def main_run():
@@ -102,11 +100,8 @@ def test_percentiles_count_ties_half(value, percentile):
 @pytest.mark.parametrize(
     "name",
     [
-        UNLISTED,
         "digits2_n2_s0.3_w0.2_dff64",
         "decoder_n3_s0.3_w0.2_dff64",
-        "pad5_primed7_n2_s0.3_w0.2_dff64",
-        "n2_s0.3_w0.2_dff64_h1",
     ],
 )
 def test_any_shape_of_model_can_be_asked(data, few_random_sums, name):

@@ -20,7 +20,7 @@ from carry_paper.plots import curves as drawn
 from carry_train import curves, groups, loop
 from carry_train.checkpoints import Checkpoints, part
 from carry_train.groups import RECIPES, MoreSnapshots
-from carry_train.precisions import FUSED_FP32, TORCH_BF16, TORCH_FP32
+from carry_train.precisions import FUSED_FP32, TORCH_FP32
 from carry_train.trainer import Trainer
 from tests.findings import test_dynamics as planted
 from tests.helpers.trainings import QUICK, needs_fused, save_random
@@ -57,9 +57,7 @@ def few_tests(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "precision", [TORCH_FP32, TORCH_BF16, pytest.param(FUSED_FP32, marks=needs_fused)]
-)
+@pytest.mark.parametrize("precision", [TORCH_FP32, pytest.param(FUSED_FP32, marks=needs_fused)])
 def test_testing_less_often_changes_no_bit_of_what_is_trained(
     small_group, few_tests, monkeypatch, precision
 ):
