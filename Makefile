@@ -199,7 +199,7 @@ PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
   $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
   $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))
 
-fast: $(READY)
+fast: $(READY) #: pytest, without the slow tests; SHAPES=yes and ORDER=1 as below
 	@$(PYTEST) -q -m "not slow"
 
 test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit; SHAPES=yes ORDER=1 as below
