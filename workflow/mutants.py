@@ -136,8 +136,9 @@ class Replace(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         if node is self.node:
             after = parsed(self.after)
-            is_statement = isinstance(node, ast.stmt) and isinstance(after, ast.expr)
-            return ast.Expr(after) if is_statement else after
+            if isinstance(node, ast.stmt) and isinstance(after, ast.expr):
+                return ast.Expr(after)
+            return after
         visited: ast.AST = super().visit(node)
         return visited
 

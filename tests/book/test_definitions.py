@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-import redirects
 import torch
 from definitions import anchor, definitions
 
@@ -49,13 +47,3 @@ def test_the_examples_of_carry_classes_are_of_these_classes():
         (index,) = carries.classify(torch.tensor([int(a)]), torch.tensor([int(b)]), 3).tolist()
         assert carries.patterns(3)[index] == pattern
         assert carries.paper_name(pattern) == name
-
-
-@pytest.mark.parametrize(
-    ("new", "address"), [("notebooks/a", "a.html"), ("book/b#part", "../book/b.html#part")]
-)
-def test_an_old_page_leads_to_the_new_one_at_once(new: str, address: str):
-    page = redirects.moved("notebooks/old", new)
-    assert f'http-equiv="refresh" content="0; url={address}"' in page
-    assert f'<link rel="canonical" href="{address.partition("#")[0]}">' in page
-    assert f'<a href="{address}">' in page

@@ -127,14 +127,6 @@ def test_the_page_on_training_lists_the_runs_that_are_shipped():
     } <= GROUPS.keys()
 
 
-def test_the_page_on_training_names_the_groups_that_lack_runs():
-    lines = shipped.PAGE.read_text().splitlines()
-    (sentence,) = [line for line in lines if line.endswith("are incomplete.")]
-    rows = [line.split("|")[1:3] for line in shipped.table(ROOT / "data" / "runs").splitlines()[2:]]
-    incomplete = [name.strip() for name, by_paper in rows if by_paper.strip() != "6"]
-    assert sorted(re.findall(r"`\w+n2_[^`]*`", sentence)) == sorted(incomplete)
-
-
 def test_the_page_on_running_shows_the_stored_costs():
     tables = marked.find(growth_table.PAGE, growth_table.MARK)
     assert tables == [growth_table.table(bench.saved("growth"))], "run make growth"

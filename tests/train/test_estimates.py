@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from carry_core.model import ModelConfig, Transformer
-from carry_train import estimates, groups, loop, progress
+from carry_train import estimates, groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice
 from carry_train.groups import MAIN
@@ -94,9 +94,3 @@ def test_memory_is_that_of_the_batches_that_a_recipe_takes():
         estimates.memory_needed(group, replace(paper, batch=batch)) for batch in (1000, 600)
     )
     assert whole - less == 400 * hidden
-
-
-def test_a_large_group_whose_runs_are_there_needs_no_memory(carry, data, monkeypatch):
-    monkeypatch.setattr(estimates, "memory_of", lambda device: 1)
-    monkeypatch.setattr(progress, "missing", lambda *_: {})
-    assert carry("train", SMALL, "--device", "cpu")[0] == 0
