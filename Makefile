@@ -193,13 +193,13 @@ progress: ## the last line of each training under way or done
 quick: $(READY) ## lint, types and the fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --jobs 3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) lint types fast
 
-# jaxtyping checks signatures while the tests run, which then take a third longer.
+# jaxtyping checks signatures while the tests run, which then take two to three times as long.
 CHECK_SHAPES := --jaxtyping-packages=carry_core,carry_fast,carry_train,carry_paper,beartype.beartype
 PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
   $(if $(ORDER),--random-order --random-order-seed=$(if $(filter commit,$(ORDER)),$$($(PY) workflow/part.py number),$(ORDER))) \
   $(if $(filter yes,$(SHAPES)),$(CHECK_SHAPES))
 
-fast: $(READY)
+fast: $(READY) #: pytest, without the slow tests; SHAPES=yes and ORDER=1 as below
 	@$(PYTEST) -q -m "not slow"
 
 test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit; SHAPES=yes ORDER=1 as below
@@ -229,8 +229,8 @@ types: $(READY) #: mypy, strict, on all packages and workflow/, and on calls of 
 unit: $(READY) #: pytest, with the slow tests; SHAPES=yes: shapes in signatures are checked while they run; ORDER=1, ORDER=commit: in another order
 	@$(PYTEST) --durations=25 -m "not cluster and not site and not types"
 
-machine-test: $(READY) #: the tests whose outcome may depend on the machine, which have the marker `machine`
-	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not cluster and not site"
+machine-test: $(READY) #: the fast tests whose outcome may depend on the machine, which have the marker `machine`
+	@$(PY) -m pytest -n 2 --dist worksteal -q -m "machine and not slow and not cluster and not site"
 
 machines: $(READY) #: the tests as on other machines: MACHINES="no-chromium turkish" some of them, MACHINES=commit one; all of them take two hours
 	@$(PY) workflow/machines.py $(MACHINES)
@@ -308,11 +308,11 @@ mutants: $(READY) #: see that a test notices each small wrong change of workflow
 	@$(PY) workflow/mutants.py $(MUTANTS)
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
-fuzz: $(READY) #: look for input that gives a wrong number or an error of Python's: test_fuzz.py and test_random.py with new examples for MINUTES=10
+fuzz: $(READY) #: look for input that gives a wrong number: test_oracle.py and test_random.py with new examples for MINUTES=10
 	@seed=$$(date +%s); end=$$((seed + 60 * $(or $(MINUTES),10))); \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  echo "seed $$seed"; \
-	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/pages/test_fuzz.py tests/fast/test_random.py || exit 1; \
+	  FUZZ_EXAMPLES=200 $(PY) -m pytest -q -n 2 --dist worksteal --hypothesis-seed=$$seed tests/core/test_oracle.py tests/fast/test_random.py || exit 1; \
 	  seed=$$((seed + 1)); \
 	done
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from carry_core import load, runs
@@ -15,12 +15,9 @@ from carry_core.files import ROOT, data_dir
 from carry_core.runs import run_path
 from carry_paper import catalogue, checksums
 from carry_paper.catalogue import load_curves
-from carry_paper.findings import lengths
 from carry_paper.pages.page import Page
-from carry_paper.pages.parameters import check_decoders
 from carry_paper.pages.provenance import provenance
 from carry_train import groups
-from carry_train.files import replacing
 from tests.conftest import random_model
 from tests.helpers.trainings import save_random
 
@@ -41,7 +38,7 @@ def two(data) -> Path:
     return data / "runs" / NAME / "quick" / "run0.safetensors"
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_weights_of_any_floating_type_are_loaded_in_float32(two, dtype):
     with safe_open(two, "pt") as file:
         metadata = file.metadata()
@@ -162,49 +159,12 @@ def test_curves_of_unequal_runs_are_filled_up(data):
     ("call", "complaint"),
     [
         (lambda: catalogue.load("n9"), "Unknown group 'n9': expected a name such as n"),
-        (
-            lambda: catalogue.load(NAME, "authr"),
-            "Unknown source 'authr': expected 'ours' or 'author'",
-        ),
-        (
-            lambda: catalogue.load(NAME, recipe="slow"),
-            "recipe='slow': expected one of paper, quick",
-        ),
-        (
-            lambda: catalogue.load(NAME, "author"),
-            "`carry import-author DIR` imports what his release has",
-        ),
         (lambda: catalogue.load("n2_s0.3_w0.2"), "make them with `carry train n2_s0.3_w0.2`"),
-        (lambda: load_curves("n2_s0.3_w0.2"), "No learning curves of n2_s0.3_w0.2 from ours"),
-        (
-            lambda: catalogue.load(NAME).model(1),
-            "No run 1 of n1_s0.3_w0.2 from ours: expected one of 0, 3",
-        ),
-        (
-            lambda: catalogue.load(NAME).model(0, epoch=500),
-            "at epoch 500: expected one of None (the last), 7",
-        ),
+        (lambda: catalogue.load(NAME).model(1), "No run 1 of n1_s0.3_w0.2 from ours: expected one"),
+        (lambda: catalogue.load(NAME).model(0, epoch=500), "at epoch 500: expected one of None"),
         (
             lambda: Page("fig", source="ours", group=NAME, n_examples=1.5),
             "n_examples=1.5: expected a whole number",
-        ),
-        (
-            lambda: Page("fig", source="ours", group=NAME, n_examples=9, at_least=50),
-            "expected a whole number of sums from 50",
-        ),
-        (lambda: Page("fig", source="ours", group=NAME, run=9), "No run 9"),
-        (
-            lambda: Page("fig", source="ours", group=NAME, seed=2**63),
-            "expected a whole number from 0 to",
-        ),
-        (
-            lambda: lengths.long_positions(NAME),
-            f"{NAME} has no longer sums: expected a padded group",
-        ),
-        (lambda: lengths.parent(NAME), f"{NAME} is not finetuned: expected"),
-        (
-            lambda: check_decoders(NAME),
-            f"{NAME} has no decoders: expected",
         ),
     ],
 )
@@ -213,45 +173,7 @@ def test_bad_parameters_are_named_in_one_line(two, call, complaint):
         call()
 
 
-def test_an_installed_package_says_where_weights_come_from(monkeypatch, tmp_path):
-    monkeypatch.setenv("CARRY_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(BadInput, match="weights come with the repository; name its data"):
-        catalogue.load(groups.MAIN)
-
-
-def test_a_run_of_another_version_is_one_line(two):
-    with safe_open(two, "pt") as file:
-        description = json.loads(file.metadata()["carry"])
-    save_file(load_file(two), two, {"carry": json.dumps({"format": "1", "run": description})})
-    with pytest.raises(BadInput, match="has format '1', expected '2'"):
-        catalogue.load(NAME)
-
-
 # Files
-
-
-def no_space(temporary: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        full.write("x" * 10_000)
-
-
-def no_space_under_safetensors(temporary: Path) -> None:
-    raise SafetensorError(
-        "Error while serializing: I/O error: No space left on device (os error 28)"
-    )
-
-
-@pytest.mark.parametrize("write", [no_space, no_space_under_safetensors])
-def test_a_full_disk_is_one_line(tmp_path, write):
-    path = tmp_path / "x"
-    path.write_text("old")
-    complaint = (
-        f"Cannot write {path}: No space left on device. Free some space; nothing was changed there."
-    )
-    with pytest.raises(BadInput, match=re.escape(complaint)), replacing(path) as temporary:
-        write(temporary)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_checksums_find_what_is_damaged_or_missing(two, carry, refused):
@@ -336,129 +258,3 @@ def test_a_run_is_loaded_by_its_path(runs_folder, monkeypatch):
     assert catalogue.load("own").numbers == (3, 8)
     (runs_folder / "run3.safetensors").rename("mine.safetensors")
     assert catalogue.load("mine.safetensors").numbers == (3,)
-
-
-def test_a_folder_with_the_name_of_a_group_is_not_taken_for_it(runs_folder, monkeypatch):
-    (runs_folder.parent / NAME).mkdir()
-    monkeypatch.chdir(runs_folder.parent)
-    with pytest.raises(BadInput, match=f"No weights of {NAME} from ours"):
-        catalogue.load(NAME)
-
-
-def test_a_folder_one_level_too_high_is_enough_or_says_which(runs_folder, tmp_path):
-    """Of a group's folder, its only recipe is read; those further up list the groups."""
-    group_folder = tmp_path / "mine" / "runs" / UNLISTED
-    group_folder.mkdir(parents=True)
-    runs_folder.rename(group_folder / "quick")
-    checkpoint = tmp_path / "mine" / "checkpoints" / f"{UNLISTED}.quick" / "run3.safetensors"
-    checkpoint.parent.mkdir(parents=True)
-    save_file({"parameters/norm.bias": torch.zeros(3)}, checkpoint, {"format": "9"})
-    assert catalogue.load(group_folder).numbers == (3, 8)
-    assert catalogue.load(group_folder, runs=[8]).numbers == (8,)
-    data_folder = tmp_path / "mine"
-    for listed in (UNLISTED, f"runs/{UNLISTED}"):
-        folder = data_folder / f"runs/{UNLISTED}".removesuffix(listed)
-        with pytest.raises(BadInput, match=f"has no runs: .*; name one .* down: {listed}\\.$"):
-            catalogue.load(folder)
-
-    save_random(groups.find(UNLISTED), (3,), "paper", 9)
-    (data_dir() / "runs" / UNLISTED / "paper").rename(group_folder / "paper")
-    expected = "not trained alike .paper/run3.safetensors of .*; quick/run3.safetensors of .*folder"
-    with pytest.raises(BadInput, match=expected):
-        catalogue.load(group_folder)
-
-
-def another_recipe(runs_folder):
-    save_random(groups.find(UNLISTED), (0,), "paper", 9)
-    (data_dir() / "runs" / UNLISTED / "paper" / "run0.safetensors").rename(
-        runs_folder / "run0.safetensors"
-    )
-
-
-def rewritten(change):
-    """Return a function that changes the weights and the metadata of run 3."""
-
-    def rewrite(runs_folder):
-        path = runs_folder / "run3.safetensors"
-        tensors, metadata = load_file(path), {"carry": json.dumps(runs.describe(path))}
-        change(tensors, metadata)
-        save_file(tensors, path, metadata)
-
-    return rewrite
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            lambda runs_folder: (runs_folder / "run3.safetensors").unlink(),
-            "run3.safetensors does not exist",
-        ),
-        (
-            rewritten(lambda tensors, metadata: metadata.clear()),
-            "run3.safetensors has no record of its training",
-        ),
-        (
-            rewritten(lambda tensors, metadata: tensors["norm.bias"].fill_(torch.nan)),
-            "weights that are not finite",
-        ),
-        (
-            rewritten(lambda tensors, metadata: tensors.update({"norm.bias": torch.zeros(7)})),
-            r"norm.bias is F32 \[7\], expected",
-        ),
-        (
-            rewritten(
-                lambda tensors, metadata: metadata.update(
-                    carry=metadata["carry"].replace('"heads": 4', '"heads": 2')
-                )
-            ),
-            f"its config has heads 2, and {UNLISTED} has 4",
-        ),
-        (
-            rewritten(
-                lambda tensors, metadata: metadata.update(
-                    carry=metadata["carry"].replace("_h4", "_h04")
-                )
-            ),
-            f"is called {UNLISTED}: expected that spelling",
-        ),
-    ],
-)
-def test_what_cannot_be_a_run_is_one_line(runs_folder, spoil, message):
-    spoil(runs_folder)
-    with pytest.raises(BadInput, match=message) as error:
-        catalogue.load(runs_folder / "run3.safetensors")
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "numbers", "message"),
-    [
-        (another_recipe, None, "not trained alike .run0.safetensors of .* paper.*run3.* quick"),
-        (lambda runs_folder: None, [4], "has no runs 4: expected some of 3,8"),
-        (lambda runs_folder: None, [-3], r"runs=\[-3\]: expected numbers of runs"),
-        (
-            lambda runs_folder: (runs_folder / "a.safetensors").write_bytes(
-                (runs_folder / "run3.safetensors").read_bytes()
-            ),
-            None,
-            "a.safetensors and .*run3.safetensors are both of run 3",
-        ),
-        (
-            lambda runs_folder: [path.unlink() for path in runs_folder.iterdir()],
-            None,
-            "own has no runs",
-        ),
-    ],
-)
-def test_a_folder_has_runs_of_one_training(runs_folder, spoil, numbers, message):
-    spoil(runs_folder)
-    with pytest.raises(BadInput, match=message):
-        catalogue.load(runs_folder, runs=numbers)
-
-
-def test_a_file_that_has_no_weights_is_not_called_damaged(tmp_path):
-    curves = tmp_path / "run3.npz"
-    curves.write_bytes(b"")
-    with pytest.raises(BadInput, match=r"run3.npz is no file of weights: expected .* run0.safet"):
-        catalogue.load(curves)

@@ -82,15 +82,6 @@ def test_a_value_is_not_replaced_by_none(data):
     assert measurements.read("ours").value.tolist() == [None]
 
 
-def test_a_damaged_table_is_not_replaced(data):
-    path = measurements.path_of("ours")
-    path.parent.mkdir()
-    path.write_bytes(b"red")
-    with pytest.raises(BadInput, match="is damaged"):
-        measurements.save(table({"run": 0, "value": 0.1}))
-    assert path.read_bytes() == b"red"
-
-
 # ---------------------------------------------------------------- as it is shipped
 
 

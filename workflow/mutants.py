@@ -127,21 +127,44 @@ def parsed(text: str) -> ast.AST:
 
 
 class Replace(ast.NodeTransformer):
-    """Replace a piece of code wherever it occurs, and count how often that is."""
+    """Replace one node by a piece of code."""
 
-    def __init__(self, before: str, after: str) -> None:
-        tree = parsed(before)
-        self.kind = type(tree)
-        self.before = ast.dump(tree)
+    def __init__(self, node: ast.AST, after: str) -> None:
+        self.node = node
         self.after = after
-        self.count = 0
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if type(node) is self.kind and ast.dump(node) == self.before:
-            self.count += 1
-            return parsed(self.after)
+        if node is self.node:
+            after = parsed(self.after)
+            if isinstance(node, ast.stmt) and isinstance(after, ast.expr):
+                return ast.Expr(after)
+            return after
         visited: ast.AST = super().visit(node)
         return visited
+
+
+@cache
+def tree_of(source: str) -> ast.Module:
+    """Return the tree of a source, which is not to be changed."""
+    return ast.parse(source)
+
+
+def place(tree: ast.Module, mutant: Mutant) -> ast.AST:
+    """Return the node that a mutant replaces.
+
+    Raises:
+        Stale: The code that it replaces does not occur exactly once.
+    """
+    before = parsed(mutant.before)
+    text = ast.dump(before)
+    try:
+        nodes = ast.walk(scope(tree, mutant.where))
+    except Stale as error:
+        raise Stale(f"{mutant.title}: {error}") from error
+    places = [node for node in nodes if type(node) is type(before) and ast.dump(node) == text]
+    if len(places) != 1:
+        raise Stale(f"{mutant.title}: it stands there {len(places)} times, expected once")
+    return places[0]
 
 
 def mutated(source: str, mutant: Mutant) -> str:
@@ -151,13 +174,7 @@ def mutated(source: str, mutant: Mutant) -> str:
         Stale: The code that it replaces does not occur exactly once.
     """
     tree = ast.parse(source)
-    change = Replace(mutant.before, mutant.after)
-    try:
-        change.visit(scope(tree, mutant.where))
-    except Stale as error:
-        raise Stale(f"{mutant.title}: {error}") from error
-    if change.count != 1:
-        raise Stale(f"{mutant.title}: it stands there {change.count} times, expected once")
+    Replace(place(tree, mutant), mutant.after).visit(tree)
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
@@ -166,7 +183,7 @@ def stale(mutants: Sequence[Mutant], root: Path = ROOT) -> list[str]:
     problems = []
     for mutant in mutants:
         try:
-            mutated(source_of(mutant, root).read_text(encoding="utf-8"), mutant)
+            place(tree_of(source_of(mutant, root).read_text(encoding="utf-8")), mutant)
         except Stale as error:
             problems.append(str(error))
         for test in mutant.tests:

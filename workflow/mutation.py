@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from carry_paper.pages.page import FALSE_FACT
 
-QUICKEST = ("start_here", "fig07_one_layer_journey", "fig12_two_layers_without_decay")
+QUICKEST = ("start_here", "fig07_one_layer_journey")
 # These pages do not look at a final MLP.
 LANGUAGE_MODELS = {"fig06_llemma", "tab02_language_models"}
 COMMITTED_LEDGER = {"claims", "figure_by_figure"}

@@ -1,21 +1,17 @@
 """The repository's address: written into every file that names it, or into none."""
 
-import json
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import address
-import issue_links
 import nbformat
 import pytest
 import yaml
 
 from carry_core.files import ROOT
-from carry_paper.pages import claims_page
 
 URL = "https://github.com/someone/carry-core"
 FILES = [place.file for place in address.PLACES]
@@ -65,31 +61,6 @@ def test_the_files_are_still_what_their_readers_expect(checkout):
     assert project["scripts"], "the next table is still there"
 
 
-def test_without_an_address_nothing_leads_to_one():
-    """So it is in the repository until somebody gives it an address."""
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls")
-    options = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]
-    buttons = {"repository_url", "launch_buttons", "use_edit_page_button"}
-    assert bool(urls) == (buttons <= options["html_theme_options"].keys())
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["", "github.com/a/b", "http://github.com/a/b", "https://github.com/a", "https://[x/a"],
-)
-def test_another_text_is_refused_in_one_line(url, capsys):
-    assert address.main([url] if url else []) == 2
-    line = f"URL={url}: {address.EXPECTED}.\n"
-    assert capsys.readouterr() == ("", line)
-
-
-def test_an_address_elsewhere_is_refused_for_what_it_is(capsys):
-    """It looks like the address that is expected, so the line says what is wrong with it."""
-    assert address.main(["https://gitlab.com/a/b"]) == 2
-    line = f"URL=https://gitlab.com/a/b: gitlab.com {address.NOT_GITHUB}; {address.EXPECTED}.\n"
-    assert capsys.readouterr() == ("", line)
-
-
 @pytest.mark.slow
 def test_the_notebooks_are_still_in_order_and_nothing_is_fetched_where_they_work(checkout):
     address.write(URL, checkout)
@@ -102,28 +73,3 @@ def test_the_notebooks_are_still_in_order_and_nothing_is_fetched_where_they_work
         exec(cell + last, {})  # git would fail here: there is no such place
     command = [sys.executable, "-m", "ruff", "check", "--config", ROOT / "pyproject.toml"]
     subprocess.run([*command, checkout / "notebooks"], check=True)
-
-
-def test_each_row_of_the_ledger_opens_an_issue_with_its_id(browser, tmp_path):
-    outcomes = claims_page.read()
-    page = tmp_path / "claims.html"
-    html = claims_page.part("ledger", outcomes).html + issue_links.script(URL)
-    page.write_text(f"<!doctype html><meta charset=utf-8>{html}", encoding="utf-8")
-    browser.open(page.as_uri())
-    links = browser.wait("[...document.querySelectorAll('.claims-id + a')].map((a) => a.href)")
-    form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/number.yml").read_text())
-    fields = {part["id"] for part in form["body"]}
-    rows = []
-    for link in links:
-        assert link.startswith(f"{URL}/issues/new?")
-        query = parse_qs(urlsplit(link).query)
-        assert query.keys() - {"template", "title"} <= fields
-        rows += query["row"]
-    assert sorted(rows) == sorted(entry.claim.id for entry in outcomes.entries)
-
-
-def test_what_is_for_colab_is_in_the_notebook_s_hidden_cell():
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        setup = [cell for cell in cells if cell["cell_type"] == "code"][1]
-        assert {"hide-input", "remove-input", "remove-cell"} & {*setup["metadata"]["tags"]}, path

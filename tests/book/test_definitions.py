@@ -3,40 +3,16 @@
 import re
 from pathlib import Path
 
-import pytest
-import redirects
 import torch
 from definitions import anchor, definitions
 
 from carry_core import carries, encode
-from carry_paper.findings import adder
 from carry_paper.pages.playground import FIRST_SUM
 from carry_train import groups
 
 ROOT = Path(__file__).parents[2]
 WORDS = (ROOT / "book" / "words.md").read_text(encoding="utf-8")
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
-
-TABLE = """
-| here | meaning | elsewhere |
-|---|---|---|
-| **partner** | the [other](x.md) *digit* of `a` column | – |
-
-| word | in its place |
-|---|---|
-| ablated | zero |
-
-| page | what |
-|---|---|
-| one | two |
-"""
-
-
-def test_definitions_are_those_of_the_tables_of_words():
-    assert definitions(TABLE) == {
-        "partner": "the other digit of a column",
-        "ablated": "in its place: zero",
-    }
 
 
 def test_every_word_that_a_page_explains_is_defined():
@@ -71,25 +47,3 @@ def test_the_examples_of_carry_classes_are_of_these_classes():
         (index,) = carries.classify(torch.tensor([int(a)]), torch.tensor([int(b)]), 3).tolist()
         assert carries.patterns(3)[index] == pattern
         assert carries.paper_name(pattern) == name
-
-
-def test_the_drawing_of_the_model_computes_the_same_sum():
-    a, b = FIRST_SUM
-    drawing = (ROOT / "book" / "architecture.svg").read_text(encoding="utf-8")
-    text = [part.strip() for part in re.findall(r">([^<>]+)</text>", drawing)]
-    wires = adder.schoolbook(torch.tensor([a]), torch.tensor([b]), 3)
-    sums = [int(x) + int(y) for x, y in zip(str(a), str(b), strict=True)]
-    carries = [str(int(x)) for x in wires.carry_in[0].tolist()]
-    assert re.findall(r'y="690" font-size="14">(.)<', drawing) == [*f"{a}+{b}==="]
-    for row in ([*map(str, sums)], carries, [*str(a + b)]):
-        assert any(text[i : i + len(row)] == row for i in range(len(text))), row
-
-
-@pytest.mark.parametrize(
-    ("new", "address"), [("notebooks/a", "a.html"), ("book/b#part", "../book/b.html#part")]
-)
-def test_an_old_page_leads_to_the_new_one_at_once(new: str, address: str):
-    page = redirects.moved("notebooks/old", new)
-    assert f'http-equiv="refresh" content="0; url={address}"' in page
-    assert f'<link rel="canonical" href="{address.partition("#")[0]}">' in page
-    assert f'<a href="{address}">' in page

@@ -115,35 +115,3 @@ def test_a_click_on_a_bar_or_a_cell_opens_the_playground(browser, page, selector
 
     address_of_page = wait(opened, "the playground is open", 20)
     assert urlsplit(address_of_page).fragment == urlsplit(link).fragment
-
-
-def test_a_figure_is_enlarged_by_a_button_and_escape_puts_it_back(browser, page):
-    browser.open(page)
-    browser.wait("!!document.querySelector('.figure-enlarge')")
-    assert browser.run("document.querySelectorAll('.figure-enlarge').length") == 3
-    browser.run("document.querySelector('.figure-enlarge').focus()")
-    width = "document.querySelector('.figure-svg.sides').getBoundingClientRect().width"
-    before = browser.run(width)
-    browser.press("Enter")
-    assert browser.run("document.querySelector('dialog').open")
-    assert browser.run("document.querySelectorAll('dialog .figure-svg').length") == 1
-    assert browser.run(width) > 1.3 * before
-    browser.press("Escape")
-    browser.wait("!document.querySelector('dialog').open")
-    browser.wait("document.querySelectorAll('figure .figure-svg').length === 3")
-    assert browser.run(width) == before
-    assert browser.run("document.activeElement.className") == "figure-enlarge"
-
-
-@pytest.mark.parametrize(("width", "stacked"), [(1400, False), (400, True)])
-def test_sides_are_stacked_on_a_phone(browser, page, width, stacked):
-    browser.open(page, width=width)
-    browser.wait("!!document.querySelector('.figure-enlarge')")
-    boxes = browser.run("""[...document.querySelectorAll(".sides > svg")].map((svg) => {
-      const { left, top, width } = svg.getBoundingClientRect();
-      return [left, top, width];
-    })""")
-    (left, top, size), (other_left, other_top, _) = boxes
-    assert (left == other_left) == stacked
-    assert (top == other_top) == (not stacked)
-    assert size > 250

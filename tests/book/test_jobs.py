@@ -1,6 +1,5 @@
 """`make train` and `make rerun`: what they start, on this machine and through SLURM."""
 
-import json
 import os
 import subprocess
 import sys
@@ -41,50 +40,15 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (jobs.trainings, {"groups": "n9"}, "Unknown group 'n9'"),
         (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
-        (
-            jobs.trainings,
-            {"groups": MAIN, "epochs": "\u0661"},
-            "EPOCHS=.: expected a number of epochs",
-        ),
-        (jobs.trainings, {"groups": MAIN, "epochs": "9" * 5000}, "expected a number of epochs"),
-        (
-            jobs.trainings,
-            {"groups": MAIN, "precision": "int8"},
-            "PRECISION=int8: expected one of fp32",
-        ),
-        (
-            jobs.trainings,
-            {"groups": MAIN, "recipe": "slow"},
-            "Unknown recipe 'slow': expected one of paper, quick",
-        ),
-        (
-            jobs.trainings,
-            {"groups": MAIN, "init_seed": "-1"},
-            "INIT_SEED=-1: expected a whole number from 0",
-        ),
-        (
-            jobs.trainings,
-            {"groups": MAIN, "mask_seed": str(2**63)},
-            "MASK_SEED=9223372036854775808: expected",
-        ),
-        (
-            jobs.trainings,
-            {"groups": FINETUNED, "init_seed": "0"},
-            "--init-seed 0: pad6_finetuned500_n2_s0.3_w0.2 starts from",
-        ),
+        (jobs.trainings, {"groups": MAIN, "recipe": "slow"}, "Unknown recipe 'slow': expected"),
         (
             jobs.trainings,
             {"groups": MAIN, "recipe": "quick", "runs": "5", "order_seed": "0"},
             "Run 5 of n2_s0.3_w0.2 has other seeds .*: pass no seeds",
         ),
         (jobs.runs_of_cell, {"group": FINETUNED}, "a cell starts from initial weights"),
-        (jobs.runs_of_cell, {"steps": "x"}, "STEPS=x: expected a number of steps from 1"),
-        (jobs.runs_of_cell, {"new": "luck"}, "new='luck': expected one of nothing, rounding"),
-        (jobs.runs_of_cell, {"precision": "int8"}, "PRECISION=int8: expected one of fp32"),
         (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),
-        (jobs.reruns, {"source": "his"}, "Unknown source 'his'"),
     ],
 )
 def test_what_cannot_be_done_is_said(make, options, message):
@@ -140,59 +104,10 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in seeds.NAMES)
 
 
-@pytest.mark.machine
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("profile", "message"),
-    [
-        ("nope", "PROFILE=nope: expected one of local slurm"),
-        ("slurm", "no cluster answers"),
-    ],
-)
-def test_a_profile_that_cannot_run_anything_is_refused_before_any_job(no_cluster, profile, message):
-    command = ["make", "train", f"GROUPS={N1}", f"PROFILE={profile}"]
-    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode
-    assert message in result.stderr
-
-
-@pytest.mark.slow
-def test_a_cluster_s_jobs_are_refused_in_a_folder_with_a_space(tmp_path):
-    """Snakemake does not quote the path of their Python."""
-    folder = tmp_path / "a folder"
-    (folder / "workflow").mkdir(parents=True)
-    for name in ("Makefile", "workflow/profiles"):
-        (folder / name).symlink_to(ROOT / name)
-    command = ["make", "train", f"GROUPS={N1}", "PROFILE=slurm"]
-    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    result = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 2
-    assert "expected a checkout in a folder without a space in its path" in result.stderr
-
-
 def test_notebooks_are_named_by_their_beginnings():
     reruns = jobs.reruns({"what": "tab01 fig04", "groups": f"{MAIN} {N1}", "source": "author"})
     assert len(reruns) == 4
     assert reruns[0] == f"rerun/author/{MAIN}/tab01_decision_head_and_final_mlp.json"
-
-
-@pytest.mark.slow
-def test_a_notebook_that_a_group_does_not_suit_ends_in_one_line(tmp_path, capsys):
-    out = tmp_path / "ours" / N1 / "tab03_three_layers.json"
-    out.parent.mkdir(parents=True)
-    assert jobs.run_again("tab03_three_layers", N1, "ours", out) == 0
-    assert json.loads(out.read_text())["message"].endswith(
-        "expected three layers, as in n3_s0.3_w0.2."
-    )
-    jobs.print_table([str(out), str(tmp_path / N1 / "fig99.json")])
-    printed = capsys.readouterr().out
-    assert "expected three layers" in printed
-    assert "failed: " in printed
 
 
 def make(target: str, data: Path, *settings: str) -> "subprocess.Popen[str]":

@@ -47,6 +47,8 @@ def test_a_mutant_is_made_whatever_the_line_breaks_and_quotes():
     mutated = mutants.mutated(SOURCE, mutant("if a == b:\n    return True", "pass", "Sums.equal"))
     assert "return True" not in mutated
     compile(mutated, "made", "exec")
+    mutated = mutants.mutated(SOURCE, mutant("if a == b:\n    return True", "f(a)", "Sums.equal"))
+    compile(mutated, "made", "exec")
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,12 @@ def test_the_table_on_top_lists_every_rule_newest_first():
     assert dates == sorted(dates, reverse=True)
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section[0])
-def test_a_rule_says_its_commit_whether_numbers_were_known_and_what_moved(section):
-    target, _, text = section
-    assert re.search(r"^\| commit \| `[0-9a-f]{7}`", text, re.MULTILINE)
-    assert re.search(r"^\| numbers known\? \| \w", text, re.MULTILINE)
-    # its rows are new
-    assert re.search(r"^\|.* moved \|", text, re.MULTILINE) or target == "rule-eight"
+def test_a_rule_says_its_commit_whether_numbers_were_known_and_what_moved():
+    for target, _, text in SECTIONS:
+        assert re.search(r"^\| commit \| `[0-9a-f]{7}`", text, re.MULTILINE), target
+        assert re.search(r"^\| numbers known\? \| \w", text, re.MULTILINE), target
+        # The rows of rule-eight are new.
+        assert re.search(r"^\|.* moved \|", text, re.MULTILINE) or target == "rule-eight", target
 
 
 ROW = r"`((?:finding|beyond|n2|n2_w0|n2_s01|n3|digits4|pad6|pad6_finetuned|llm|tab5)/[\w/@]+)`"

@@ -20,7 +20,6 @@ from carry_core import runs
 from carry_core.files import ROOT
 from carry_paper import catalogue
 from carry_train import groups
-from carry_train.files import sha256
 from tests.helpers.printed import assert_same_words
 
 pytestmark = pytest.mark.slow
@@ -117,20 +116,6 @@ def test_tools_of_package_indexes_find_no_fault(built, bare_python, tool):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_it_installs_without_a_warning(built, bare_python, tmp_path):
-    command = [bare_python, "-m", "pip", "install", "--no-index", "--no-deps"]
-    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
-    installed = subprocess.run(
-        [*command, "--target", tmp_path, built[1]],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (installed.returncode, installed.stderr) == (0, "")
-    assert (tmp_path / "carry_core" / MAIN_RUNS / "run0.safetensors").is_file()
-
-
 def test_the_readme_s_script_runs_without_a_checkout_and_without_a_network(bare_python, tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     ((script, output),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
@@ -172,18 +157,6 @@ def test_its_runs_are_the_repository_s(printed):
     assert printed["digests"].split() == [*map(runs.digest, weights)]
 
 
-def test_other_weights_are_in_another_data_folder(printed):
-    start = "BadInput: No weights of n1_s0.3_w0.2 in "
-    assert printed["other weights"].startswith(start)
-    assert "name another data folder in CARRY_DATA" in printed["other weights"]
-
-
-@pytest.mark.parametrize("name", ["empty", "cut off"])
-def test_a_half_downloaded_run_is_one_line(printed, name):
-    line = r"BadInput: .*/?run0.safetensors is damaged \(.*\): get it again, or train it again."
-    assert re.fullmatch(line, printed[name])
-
-
 def test_a_missing_extra_is_one_line(bare_python, printed):
     ran = subprocess.run(
         [bare_python.with_name("carry"), "train"], capture_output=True, text=True, check=False
@@ -191,17 +164,3 @@ def test_a_missing_extra_is_one_line(bare_python, printed):
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
     assert "pip install 'carry-core[paper]'" in ran.stderr
     assert "pip install 'carry-core[lens]'" in printed["no extra"]
-
-
-def test_nothing_is_written_into_an_installed_package(monkeypatch, tmp_path, refused):
-    """`carry train` would fill the package's folder with checkpoints."""
-    monkeypatch.delenv("CARRY_DATA")
-    monkeypatch.setattr("carry_core.files.PACKAGED", tmp_path)
-    line = refused("train", groups.MAIN)
-    assert "it is part of the installed package. Name a folder of your own in CARRY_DATA." in line
-    assert [*tmp_path.iterdir()] == [tmp_path / "data"]
-
-
-def test_the_wheel_of_a_commit_is_always_the_same_file(built, tmp_path):
-    _, again = dist.build(tmp_path / "again")
-    assert sha256(again) == sha256(built[1])

@@ -197,12 +197,6 @@ def test_as_data():
     ]
 
 
-@pytest.mark.parametrize("text", ["heads", '{"head": [[1, 0]]}', '{"heads": [[1, "0"]]}'])
-def test_bad_json_is_named(text):
-    with pytest.raises(BadInput, match="expected"):
-        Ablation.from_json(text)
-
-
 NONE_SUCH = [
     Ablation(heads={(1, 2)}),
     Patch(mlps={2}, source=(1, 2)),
@@ -219,24 +213,6 @@ def test_parts_that_do_not_exist_are_named(intervention):
         intervention.hook(Transformer(ModelConfig(d_model=16)))
 
 
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("mask", [[True, False], torch.tensor([False, True])], ids=str)
-def test_a_mask_names_no_positions_or_parts(mask):
-    with pytest.raises(BadInput, match="^positions=.*: expected values such as"):
-        Ablation(mlps={1}, positions=mask)
-    with pytest.raises(BadInput, match="^mlps=.*: expected values such as"):
-        Ablation(mlps=mask)
-    with pytest.raises(BadInput, match="^heads=.*: expected values such as"):
-        Ablation(heads=[mask])
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_whole_numbers_of_any_type_name_positions():
-    positions = [torch.tensor(7), 8, torch.tensor([9])[0]]
-    assert Ablation(mlps={1}, positions=positions) == Ablation(mlps={1}, positions=(7, 8, 9))
-    assert str(Ablation(mlps={1}, positions=())) == "without MLP 1 at no position"
-
-
 def test_combined_interventions_that_share_a_part_are_not_taken_for_one(model, config):
     """Both end with the same change of one hook point; before it, one of them has another."""
     tokens, last = tokens_of(config), config.layers - 1
@@ -248,11 +224,6 @@ def test_combined_interventions_that_share_a_part_are_not_taken_for_one(model, c
     for actual, logits in zip(shared, expected, strict=True):
         assert_close(actual, logits)
     assert not torch.equal(expected[0], expected[1])
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_one_intervention_may_be_combined_without_a_list():
-    assert Combined(Ablation(mlps={1})) == Combined((Ablation(mlps={1}),))
 
 
 def test_a_patch_in_a_combined_one_keeps_its_own_source(model, config):

@@ -200,10 +200,8 @@ def test_masses_read_the_cells_that_they_name():
 
 @pytest.mark.slow
 def test_the_costliest_head_costs_most_whatever_sums_a_page_draws(model, monkeypatch):
-    monkeypatch.setattr(measure, "DECISION_SUMS", 2_000)
-    parts = measure.class_accuracies(
-        model, *drawn(model.config, 0, 2_000), measure.last_heads(model)
-    )
+    monkeypatch.setattr(measure, "DECISION_SUMS", 500)
+    parts = measure.class_accuracies(model, *drawn(model.config, 0, 500), measure.last_heads(model))
     exact = [accuracies.exact_match for accuracies in parts]
     costliest = measure.costliest_head(model)
     assert exact[costliest] == min(exact)
@@ -281,16 +279,6 @@ def test_in_one_layer_the_costliest_head_is_the_decision_head(model):
     assert measure.decision_head(model) == measure.costliest_head(model)
 
 
-def test_interventions_that_read_alike_keep_their_rows():
-    model = random_model(ModelConfig(d_model=16))
-    first, second = (
-        Ablation(neurons={(0, i) for i in range(start, start + 9)}) for start in (0, 1)
-    )
-    assert str(first) == str(second)
-    frame = measure.accuracy(model, *drawn(model.config), [first, second])
-    assert len(frame) == 2 * len(measure.accuracy(model, *drawn(model.config), first))
-
-
 def test_a_frame_keeps_the_order_in_which_interventions_are_given():
     model = random_model(ModelConfig(width=2, d_model=16))
     order = ["intact", "a part later in the alphabet", "a head"]
@@ -332,7 +320,7 @@ def overwritten(model, tokens, cache, row):
 
 
 @pytest.mark.parametrize("positions", [None, (1, -1)])
-@pytest.mark.parametrize("shape", quick_first(["encoder", "three layers", "decoder"]))
+@pytest.mark.parametrize("shape", quick_first(["three layers", "decoder"]))
 def test_activation_patches_are_those_of_a_hook_written_by_hand(shape, positions, monkeypatch):
     monkeypatch.setattr(measure, "BATCH", 3)  # five sums: a batch and a short one
     config = replace(SHAPES[shape], d_ff=8)
@@ -391,36 +379,6 @@ def test_a_pair_of_numbers_is_still_taken_with_a_line(noisy, name):
     with pytest.warns(FutureWarning, match=line):
         frame = measure.accuracy(noisy, sums=pair) if name else measure.accuracy(noisy, pair)
     pd.testing.assert_frame_equal(frame, measure.accuracy(noisy, a, b))
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_nothing_to_patch_is_one_line(model, config):
-    sums = drawn(config, count=4)
-    for parts, positions in ((["mlps"], []), ([], [1])):
-        with pytest.raises(BadInput, match="parts and positions=.*: expected at least one"):
-            measure.activation_patch(model, sums, sums, parts, torch.mean, positions)
-    with pytest.raises(BadInput, match="^parts=5: expected names such as heads"):
-        measure.activation_patch(model, sums, sums, 5, torch.mean)
-
-
-NO_METRICS = {
-    "no function": None,
-    "nothing": lambda logits: None,
-    "True": lambda logits: True,
-    "a tensor of True": lambda logits: logits.isfinite().all(),
-    "a complex tensor": lambda logits: logits.mean() * 1j,
-    "a complex number": lambda logits: 2j,
-    "text": lambda logits: "1.0",
-    "many numbers": lambda logits: logits[0],
-}
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("metric", NO_METRICS)
-def test_a_metric_that_gives_no_number_is_one_line(model, config, metric):
-    sums = drawn(config, count=4)
-    with pytest.raises(BadInput, match="^The metric returned .*: expected one number, such as a"):
-        measure.activation_patch(model, sums, sums, "mlps", NO_METRICS[metric])
 
 
 def test_a_class_may_be_named_without_a_list(model, config):

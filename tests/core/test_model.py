@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -57,17 +56,6 @@ def test_a_hook_for_some_points_is_called_at_these_alone():
     assert torch.equal(doubled, model.run_with_cache(tokens, hook=hook)[0])
     both = Ablation(heads={(1, 0)}) | MeanAblation(mlps={1})
     assert both.hook(model).points == {"blocks.1.attn.z", "blocks.1.mlp_out"}
-
-
-def test_a_hook_for_some_points_is_checked_like_any_other():
-    config = ModelConfig()
-    model, tokens = random_model(config), tokens_of(config)
-    zero = HookAt(frozenset({"blocks.0.hook_mlp_out"}), lambda name, x: 0 * x)  # as they spell it
-    assert torch.equal(model(tokens, zero), model(tokens, Ablation(mlps={0}).hook(model)))
-    with pytest.raises(BadInput, match="blocks.9.mlp_out"):
-        model(tokens, HookAt(frozenset({"blocks.9.mlp_out"}), lambda name, x: x))
-    with pytest.raises(BadInput, match="hooks has a whole hook at blocks.0.mlp_out"):
-        model.run_with_hooks(tokens, {"blocks.0.mlp_out": zero})
 
 
 def test_every_point_is_what_it_says_it_is(config, model):
@@ -203,13 +191,6 @@ def test_a_decoder_continues_the_first_tokens_of_a_sum(layers):
             model(wrong)
 
 
-def test_a_function_of_pytorch_can_be_a_hook():
-    model = Transformer(ModelConfig(d_model=16))
-    tokens, z = tokens_of(model.config), "blocks.1.attn.z"
-    zeroed = model.run_with_hooks(tokens, {z: lambda x: 0 * x})
-    assert torch.equal(model.run_with_hooks(tokens, {z: torch.zeros_like}), zeroed)
-
-
 def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
     model = Transformer(ModelConfig(d_model=16))
     tokens = tokens_of(model.config)
@@ -274,10 +255,6 @@ def cut_in_place(x):
     x.data = x.data[:1]
 
 
-def averaged_in_place(x):
-    x.data = x.data.mean(1, keepdim=True)
-
-
 def resized_in_place(x):
     x.resize_(1, 1, x.shape[-1])
 
@@ -286,9 +263,7 @@ def rounded_in_place(x):
     x.data = x.data.half()
 
 
-@pytest.mark.parametrize(
-    "change", [cut_in_place, averaged_in_place, resized_in_place, rounded_in_place]
-)
+@pytest.mark.parametrize("change", [cut_in_place, resized_in_place, rounded_in_place])
 def test_a_hook_cannot_change_the_shape_or_type_of_an_activation_in_place(change):
     config = SHAPES["encoder"]
     model, tokens = random_model(config), tokens_of(config)
@@ -318,30 +293,3 @@ def test_a_hook_may_change_numbers_in_place():
 
 def raises(name):
     raise ZeroDivisionError("division by zero")
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("names", [5, raises])
-def test_names_that_are_none_are_one_line(names):
-    config = SHAPES["encoder"]
-    model, tokens = random_model(config), tokens_of(config)
-    with pytest.raises(BadInput, match="^names=.*: expected names such as embed, or a function"):
-        model.run_with_cache(tokens, names)
-
-
-MASKS = [
-    [True, False],
-    (True,),
-    torch.tensor([True, False]),
-    np.array([True, False]),
-    [np.bool_(True)],
-]
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("mask", MASKS, ids=str)
-def test_a_mask_is_not_taken_for_positions(mask):
-    config = SHAPES["encoder"]
-    model, tokens = random_model(config), tokens_of(config)
-    with pytest.raises(BadInput, match="^read=.*: expected positions such as"):
-        model(tokens, read=mask)

@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils import parametrize, prune
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
@@ -29,16 +27,13 @@ from carry_core.interventions import (
     Combined,
     MeanAblation,
     Patch,
-    check_intervention,
 )
 from carry_core.model import Block, ModelConfig, Transformer, activations_at
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
 from carry_fast import engine, plain
 from carry_fast.swaps import PatchedPasses, RowSwaps, swaps_between
-from carry_paper import bench
 from carry_paper.catalogue import load
-from carry_paper.findings import survey
 from carry_paper.findings.last_layer import LastLayer
 from tests.conftest import SHAPES, drawn, random_model, tokens_of
 from tests.helpers.tolerances import assert_close, tolerance
@@ -56,43 +51,26 @@ def small() -> Transformer:
 
 TAKES_SUMS = {
     "encode": lambda m, a, b: sums.encode(a, b, LAYOUT),
-    "targets": lambda m, a, b: sums.targets(a, b, LAYOUT),
     "classify": lambda m, a, b: carries.classify(a, b, 2),
-    "symbols": lambda m, a, b: carries.symbols(a, b, 2),
     "predict": lambda m, a, b: measure.predict(m, a, b)[0],
     "score": lambda m, a, b: measure.score(ANSWER, a, b).accuracy.nan_to_num(),
-    "accuracy": lambda m, a, b: torch.tensor(
-        measure.accuracy(m, a, b).accuracy.fillna(-1).to_numpy()
-    ),
-    "class_accuracies": lambda m, a, b: measure.class_accuracies(m, a, b)[0].corrected.nan_to_num(),
     "attention": lambda m, a, b: measure.attention(m, a, b),
-    "activations": lambda m, a, b: measure.activations(m, a, b, ["blocks.1.resid_mid"]).popitem()[
-        1
-    ],
-    "mean ablation": lambda m, a, b: m(tokens_of(SMALL), MeanAblation(mlps={1}).hook(m, (a, b))),
     "patch": lambda m, a, b: m(tokens_of(SMALL, count=3), Patch(mlps={1}).hook(m, (a, b))),
 }
 PAIRS = sample_pairs(Contrast("carry_in", 0), 5, torch.Generator().manual_seed(0), LAYOUT)
 A, B = torch.tensor([15, 58, 64]), torch.tensor([71, 41, 35])
 ANSWER = torch.tensor([[8, 6], [9, 9], [9, 9]])
 SAME_SUMS = {
-    **{str(dtype): (A.to(dtype), B.to(dtype)) for dtype in sums.INTEGERS},
-    "NumPy, uint8": (A.numpy().astype(np.uint8), B.numpy().astype(np.uint8)),
+    "uint8": (A.to(torch.uint8), B.to(torch.uint8)),
     "NumPy, uint64": (A.numpy().astype(np.uint64), B.numpy().astype(np.uint64)),
     "NumPy, backwards": (A.flip(0).numpy()[::-1], B.flip(0).numpy()[::-1]),
-    "lists": (A.tolist(), B.tolist()),
-    "of two types": (A.to(torch.uint8), B.numpy().astype(np.int16)),
+    "of two types": (A.to(torch.int32), B.tolist()),
 }
 NO_SUMS = {
     "floats": (A + 0.7, B.float()),
-    "whole floats": (A.double(), B.double()),
     "booleans": (A > 20, B > 20),
-    "complex": (A.to(torch.complex64), B.to(torch.complex64)),
-    "texts": (np.array(["15"]), np.array(["71"])),
-    "too large for 64 bits": (np.array([2**63], dtype=np.uint64), np.array([1])),
     "negative": (-A, B),
     "unequal lengths": (A, B[:2]),
-    "one and several": (A, 15),
     "too many digits": (A + 100, B),
     "digits that carry": (A, B + 28),
 }
@@ -104,20 +82,10 @@ def test_whatever_takes_sums_takes_every_integer_type_and_nothing_else(name, sma
     for kind, (a, b) in SAME_SUMS.items():
         assert torch.equal(TAKES_SUMS[name](small, a, b), expected), kind
     for kind, (a, b) in NO_SUMS.items():
-        if name in ("classify", "symbols", "score") and kind == "too many digits":
+        if name in ("classify", "score") and kind == "too many digits":
             continue  # these look at the last digits only
         with pytest.raises(BadInput, match="expected"):
             TAKES_SUMS[name](small, a, b)
-
-
-MEASURES = [*TAKES_SUMS][4:]  # the others may be given no sums
-
-
-@pytest.mark.parametrize("name", MEASURES)
-def test_nothing_is_measured_on_no_sums(name, small):
-    nothing = torch.zeros(0, dtype=torch.int64)
-    with pytest.raises(BadInput, match="expected at least one"):
-        TAKES_SUMS[name](small, nothing, nothing)
 
 
 def test_one_sum_is_a_pair_of_ints(small):
@@ -137,75 +105,27 @@ def test_eight_bit_operands_do_not_wrap_around():
 
 
 GENERATOR = torch.Generator()
+# What would give a wrong number, were it not refused.
 REFUSED = {
     "no such class": lambda m: carries.sample_class("020", 3, GENERATOR),
-    "no such symbol": lambda m: carries.sample_class("013", 3, GENERATOR),
     "a carry out": lambda m: carries.n_sums_in_class("10"),
-    "an empty class": lambda m: carries.sample_class("", 3, GENERATOR),
-    "attention to no class": lambda m: measure.class_attention(m, ["02"], 3, 0),
     "attention to a longer sum": lambda m: measure.class_attention(m, ["0111"], 3, 0),
-    "fewer than no sums": lambda m: carries.sample_class("01", -1, GENERATOR),
-    "fewer than no long sums": lambda m: sums.long_sums(-1, 3, GENERATOR),
-    "sums without digits": lambda m: measure.sample(10, 0, 0),
-    "more digits than a machine word": lambda m: sums.long_sums(1, 19, GENERATOR),
-    "more classes than one can list": lambda m: carries.patterns(13),
-    "more sums than one can list": lambda m: sums.all_sums(5),
     "digits of a negative number": lambda m: sums.digits(torch.tensor([7, -1]), 3),
-    "digits of more than a machine word": lambda m: sums.digits(np.array([2**63], np.uint64), 3),
-    "a negative index": lambda m: sums.unrank(torch.tensor([-1]), 2),
     "an index beyond all sums": lambda m: sums.unrank(torch.tensor([5050]), 2),
-    "an index that is no whole number": lambda m: sums.unrank(torch.tensor([0.5]), 2),
-    "a negative seed": lambda m: measure.sample(10, 2, -1),
-    "no digits": lambda m: measure.accuracy(m, A, B, n_digits=0),
-    "more digits than there are": lambda m: measure.accuracy(m, A, B, n_digits=3),
     "digits whose carry is cut off": lambda m: measure.accuracy(m, A + 5, B, n_digits=1),
-    "no layers": lambda m: ModelConfig(layers=0),
-    "fewer than no layers": lambda m: ModelConfig(layers=-1),
-    "heads of unequal size": lambda m: ModelConfig(heads=3),
-    "heads of odd size": lambda m: ModelConfig(d_model=6, heads=2),
-    "no neurons": lambda m: ModelConfig(d_ff=0),
-    "no width": lambda m: ModelConfig(width=0),
-    "wider than a machine word": lambda m: Layout(19),
-    "no layers of heads": lambda m: measure.last_heads(m, 0),
-    "letters for names": lambda m: Ablation.from_json('{"names": "embed"}'),
-    "one pair for several": lambda m: Ablation.from_json('{"heads": [1, 0]}'),
-    "a deep list": lambda m: Ablation.from_json("[" * 100_000),
-    "no intervention": lambda m: check_intervention(None),
-    "a hook for an intervention": lambda m: check_intervention(lambda name, x: x),
-    "a token that does not exist": lambda m: m(tokens_of(SMALL) + 1),
-    "the same, in 16 bits": lambda m: m((tokens_of(SMALL) + 1).to(torch.uint16)),
     "a negative token": lambda m: m(tokens_of(SMALL) - 1),
     "one position less": lambda m: m(tokens_of(SMALL)[:, :-1]),
-    "no batch": lambda m: m(tokens_of(SMALL)[0]),
-    "tokens of floats": lambda m: m(tokens_of(SMALL).float()),
-    "a position that does not exist": lambda m: m(tokens_of(SMALL), read=[7]),
-    "a position that does not exist, of a hook": lambda m: Ablation(mlps={1}).hook(m, read=[-8]),
-    "a cache without the part": lambda m: Patch(mlps={1}).hook(
-        m, {"blocks.0.mlp_out": torch.ones(7, 16)}
-    ),
     "a cache of another shape": lambda m: Patch(mlps={1}).hook(
         m, {"blocks.1.mlp_out": torch.ones(6, 16)}
     ),
-    "a block that the config has not": lambda m: (
-        m.blocks.append(m.blocks[0]) and m(tokens_of(SMALL))
-    ),
-    "a sparse tensor": lambda m: measure.predict(m, A.to_sparse(), B),
-    "numbers without values": lambda m: measure.predict(m, A.to("meta"), B.to("meta")),
-    "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
+    "fewer predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_exist_is_refused(name, small):
+def test_what_would_be_counted_wrong_is_refused(name, small):
     with pytest.raises(BadInput, match="expected"):
         REFUSED[name](small)
-
-
-def test_a_value_of_several_lines_is_quoted_in_one():
-    for value in (np.ones((2, 2)), torch.ones(2, 2)):
-        assert "\n" in repr(value)
-        message = str(BadInput(f"read={value!r}: expected positions."))
-        assert message.splitlines() == [message]
 
 
 def test_sums_of_one_digit_have_one_class():
@@ -231,10 +151,7 @@ def test_rows_of_interventions_that_read_alike_can_be_told_apart(small):
 WRONG = {
     "fewer rows": lambda x: x[:1],
     "a last axis of one": lambda x: x[..., :1],
-    "one axis more": lambda x: x[None],
     "another dtype": lambda x: x.double(),
-    "a number": lambda x: 0.0,
-    "an array": lambda x: x.numpy(),
 }
 
 
@@ -254,8 +171,9 @@ def test_at_every_point_a_hook_returns_what_fits_or_is_refused(small):
     assert torch.equal(small.run_with_cache(tokens, hook=lambda name, x: None)[0], plain)
 
 
-def test_a_hook_that_works_in_place_changes_its_own_point_only(config):
+def test_a_hook_that_works_in_place_changes_its_own_point_only():
     """Logits and cache are those of a hook that returns a new tensor, at every point."""
+    config = SHAPES["encoder"]
     model, tokens = random_model(config, noise=0.2), tokens_of(config)
     for point in config.hook_names:
 
@@ -328,43 +246,6 @@ def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions)
                 small(tokens, wrapped, model_read)
 
 
-COPIES = {"copied": copy.deepcopy, "pickled": lambda x: pickle.loads(pickle.dumps(x))}
-
-
-@pytest.mark.machine
-@pytest.mark.parametrize("way", COPIES)
-@pytest.mark.parametrize("read", [None, [6, 5]])
-def test_interventions_and_their_hooks_can_be_copied_and_sent_to_a_process(small, way, read):
-    """`multiprocessing` pickles what it sends."""
-    copied = COPIES[way]
-    tokens, source = tokens_of(SMALL), drawn(SMALL, 7)
-    _, cache = small.run_with_cache(sums.encode(*source, LAYOUT))
-    some = {"heads": {(1, 0)}, "neurons": {(1, 2)}, "names": {"embed"}, "positions": (5, 2)}
-    patch = Patch(k={(0, 1)}, patterns={(1, 1)})
-    own_source = Patch(mlps={1}, resid={0}, source=(2, 6))
-    interventions = [Ablation(**some), MeanAblation(**some), Patch(**some), patch, own_source]
-    interventions.append(Ablation(**some) | patch | own_source | MeanAblation(v={(1, 1)}))
-    for intervention in interventions:
-        assert copied(intervention) == intervention
-        hooks = [intervention.hook(small, source, read)]
-        if isinstance(intervention, Patch):
-            hooks.append(intervention.hook(small, cache, read))
-        for hook in hooks:
-            model, hook_again = copied((small, hook))
-            logits = small(tokens, hook, read)
-            assert torch.equal(model(tokens, hook_again, read), logits), intervention
-            assert hook_again.points == hook.points
-        assert not torch.equal(logits, small(tokens, read=read)), intervention
-
-
-def test_a_hook_that_is_called_by_hand_with_other_positions_is_refused(small):
-    _, cache = small.run_with_cache(tokens_of(SMALL))
-    for hook_read, kind in (([5], Ablation), (None, Patch)):
-        hook = made_for(small, hook_read, kind, (5,))
-        with pytest.raises(BadInput, match="make its hook with the model's `read`"):
-            hook("blocks.1.mlp_out", cache["blocks.1.mlp_out"][:, :2])
-
-
 def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
     tokens, source_tokens = tokens_of(SMALL), tokens_of(SMALL, seed=9)
     _, cache = small.run_with_cache(source_tokens)
@@ -379,69 +260,6 @@ def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
         assert_close(logits, expected[:, [6, 5]])
     with pytest.raises(BadInput, match="expected positions in ascending order"):
         patch.hook(small, cache, [6, 5, 4, 3, 2, 1, 0])
-
-
-# ---------------------------------------------------------------- arguments of other types
-
-
-LOADED = load("n1_s0.3_w0.2", runs=[0])
-SUMS = (A, B)
-OTHER_TYPES = {
-    "accuracy of runs": lambda m: measure.accuracy(LOADED, 1, 2),
-    "class accuracies of runs": lambda m: measure.class_accuracies(LOADED, A, B),
-    "answers of runs": lambda m: measure.predict(LOADED, A, B),
-    "attention of runs": lambda m: measure.attention(LOADED, A, B),
-    "attention of None": lambda m: measure.attention(None, A, B),
-    "activations of runs": lambda m: measure.activations(LOADED, A, B, ["embed"]),
-    "activations of a function": lambda m: measure.activations(m.forward, A, B, ["embed"]),
-    "the decision head of runs": lambda m: measure.decision_head(LOADED),
-    "heads of runs": lambda m: measure.last_heads(LOADED),
-    "the MLP of a path": lambda m: measure.final_mlp("run0.safetensors"),
-    "a hook for runs": lambda m: Ablation(mlps={0}).hook(LOADED),
-    "combined hooks for runs": lambda m: Combined((INTACT,)).hook(LOADED),
-    "combined numbers": lambda m: Combined((3,)).hook(m),
-    "combined letters": lambda m: Combined("ab"),
-    "no interventions": lambda m: measure.accuracy(m, *SUMS, []),
-    "no named interventions": lambda m: measure.accuracy(m, *SUMS, {}),
-    "a watcher that is a name": lambda m: measure.predict(m, A, B, watch="embed"),
-    "an intervention for a hook": lambda m: m(tokens_of(SMALL), Ablation(mlps={1})),
-    "no hook": lambda m: m(tokens_of(SMALL), None),
-    "no hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), None),
-    "a name for hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), "embed"),
-    "hooks without functions": lambda m: m.run_with_hooks(tokens_of(SMALL), ["embed"]),
-    "a hook that is no function": lambda m: m.run_with_hooks(tokens_of(SMALL), {"embed": 0}),
-    "a score of floats": lambda m: measure.score(ANSWER + 0.5, A, B),
-    "a score of texts": lambda m: measure.score(["86", "99", "99"], A, B),
-    "a score of one digit": lambda m: measure.score(ANSWER[:, 0], A, B),
-    "a score of no digits": lambda m: measure.score(ANSWER[:, :0], A, B),
-    "a score of nothing": lambda m: measure.score(None, A, B),
-    "pairs by a seed": lambda m: sample_pairs(Contrast("carry_in", 0), 3, 0, LAYOUT),
-    "sums by a seed": lambda m: sums.long_sums(3, 2, 0),
-    "sums without a generator": lambda m: sums.long_sums(3, 2, None),
-    "a class by a seed": lambda m: carries.sample_class("01", 3, 0),
-    "a contrast's control": lambda m: Contrast("carry_in", 0, control="no"),
-    "a layout's mask": lambda m: Layout(3, causal="no"),
-    "a config's mask": lambda m: ModelConfig(causal=1),
-}
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("call", OTHER_TYPES)
-def test_an_argument_of_another_type_is_one_line(call, small):
-    with pytest.raises(BadInput, match="expected"):
-        OTHER_TYPES[call](small)
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_a_score_takes_what_sums_are_given_as(small):
-    expected = measure.score(ANSWER, A, B)
-    for answers in (ANSWER.to(torch.uint8), ANSWER.numpy().astype(np.int8), ANSWER.tolist()):
-        table = measure.score(answers, A, B)
-        assert torch.equal(table.accuracy.nan_to_num(), expected.accuracy.nan_to_num())
-        assert torch.equal(table.corrected.nan_to_num(), expected.corrected.nan_to_num())
-    nested = Combined((Combined((INTACT, Ablation(mlps={1}))), Ablation(heads={(0, 1)})))
-    assert nested == Combined((INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})))
-    assert nested == Combined([INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})])
 
 
 # ---------------------------------------------------------------- a model that was changed
@@ -488,8 +306,6 @@ class Negative(nn.Module):
 CHANGES = {
     "hook on the model": hook_on(""),
     "hook on a projection": hook_on("blocks.0.o"),
-    "hook on a norm": hook_on("blocks.1.norm"),
-    "hook on the embedding": hook_on("embed"),
     "hook before a projection": lambda m: m.blocks[0].o.register_forward_pre_hook(
         lambda _, x: (-x[0],)
     ),
@@ -503,9 +319,12 @@ CHANGES = {
     "parametrization": lambda m: parametrize.register_parametrization(
         m.blocks[0].o, "weight", Negative()
     ),
-    "weight norm": lambda m: parametrizations.weight_norm(m.blocks[0].o),
     "pruning": lambda m: prune.l1_unstructured(m.blocks[0].o, "weight", 0.5),
 }
+
+
+# Two of them, for tests of what asks `is_plain` as well.
+TWO_CHANGES = ("hook on a projection", "subclass")
 
 
 @pytest.mark.machine
@@ -528,8 +347,7 @@ def test_what_is_measured_is_what_the_model_gives(change):
     for answer, exact in zip(measure.predict(model, a, b, interventions), expected, strict=True):
         assert torch.equal(answer, exact.argmax(-1).to(torch.int8))
     assert not plain.is_plain(model)
-    changes_nothing = change == "weight norm"
-    assert torch.allclose(expected[0], before[:, read], rtol=0, atol=1e-3) == changes_nothing
+    assert not torch.allclose(expected[0], before[:, read], rtol=0, atol=1e-3)
 
 
 def without_skip(block, mid, hook):
@@ -647,10 +465,9 @@ def test_autocast_takes_the_plain_pass(small):
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small, dtype):
+def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small):
     assert isinstance(swaps_between(small, PAIRS), RowSwaps)
-    model = small.to(dtype)
+    model = small.bfloat16()
     swaps = swaps_between(model, PAIRS)
     assert isinstance(swaps, PatchedPasses)
     answer = model(sums.encode(*PAIRS[0], LAYOUT))[:, LAYOUT.answer].argmax(-1)
@@ -660,22 +477,15 @@ def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small, d
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_model_in_half_precision_gives_its_own_logits(small, dtype):
+def test_a_model_in_half_precision_gives_its_own_logits(small):
     """Its last bits decide digits: another order of sums, as of a shared prefix, gives others."""
-    model, read = small.to(dtype), LAYOUT.answer
+    model, read = small.bfloat16(), LAYOUT.answer
     tokens = tokens_of(SMALL)
     interventions = [INTACT, Ablation(mlps={1}), Ablation(skips={1})]
     for logits, intervention in zip(
         engine.passes(model, interventions, read)(tokens), interventions, strict=True
     ):
         assert torch.equal(logits, model(tokens, intervention.hook(model, read=read), read))
-
-
-def test_what_reads_weights_only_refuses_a_model_that_was_changed(small):
-    hook_on("blocks.0.o")(small)
-    with pytest.raises(BadInput, match="expected a Transformer without hooks"):
-        survey.survey(small, *drawn(SMALL), survey.Need())
 
 
 def test_a_hook_for_all_modules_is_noticed(small):
@@ -694,21 +504,11 @@ def test_a_hook_for_all_modules_is_noticed(small):
 
 
 MOVED = {
-    "to float32": lambda m: m.to(torch.float32),
-    "to a device and dtype": lambda m: m.to("cpu", torch.float32),
     "to a tensor's": lambda m: m.to(torch.zeros(1, dtype=torch.float16)),
-    "to float16": lambda m: m.to(torch.float16),
-    "half": lambda m: m.half(),
     "bfloat16": lambda m: m.bfloat16(),
-    "double": lambda m: m.double(),
-    "float": lambda m: m.float(),
-    "half and back": lambda m: m.half().float(),
     "half and to double": lambda m: m.half().double(),
-    "bfloat16 and back": lambda m: m.bfloat16().float(),
-    "copied": copy.deepcopy,
     "pickled": lambda m: pickle.loads(pickle.dumps(m)),
     "without memory and back": lambda m: onto_meta(m).to_empty(device="cpu"),
-    "made without memory": lambda m: onto_meta(m),
 }
 
 
@@ -718,10 +518,9 @@ def onto_meta(model: Transformer) -> Transformer:
 
 
 @pytest.mark.parametrize("move_name", MOVED)
-@pytest.mark.parametrize("shape", ["encoder", "three layers", "decoder"])
-def test_a_model_that_is_moved_computes_the_same(move_name, shape):
+def test_a_model_that_is_moved_computes_the_same(move_name):
     """Against the float64 model, whose weights every one of these types holds exactly."""
-    config = SHAPES[shape]
+    config = SHAPES["decoder"]
     model = random_model(config, noise=0.2).bfloat16().half().float()
     expected = copy.deepcopy(model).double()(tokens_of(config))
     moved = MOVED[move_name](model)
@@ -741,84 +540,22 @@ def test_a_model_that_is_moved_computes_the_same(move_name, shape):
     assert sure.any()
 
 
-@pytest.mark.parametrize("elsewhere", ["tokens", "model"])
-def test_tokens_on_another_device_are_refused(small, elsewhere):
-    tokens = tokens_of(SMALL)
-    if elsewhere == "tokens":
-        tokens = tokens.to("meta")
-    else:
-        small = onto_meta(small)
-    message = f"tokens are on {tokens.device}, the model is on {small.device}: move them with"
-    for call in (small, small.run_with_cache, lambda tokens: small(tokens, cache_hook({}), [5])):
-        with pytest.raises(BadInput, match=message):
-            call(tokens)
-
-
-JIT = ("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
-
-
 @pytest.mark.slow
-@pytest.mark.filterwarnings(*JIT)
-@pytest.mark.parametrize("shape", ["encoder", "decoder"])
-def test_a_model_can_be_transformed_by_pytorch(shape):
-    config = SHAPES[shape]
+def test_a_model_can_be_transformed_by_pytorch():
+    config = SHAPES["encoder"]
     model, tokens = random_model(config, noise=0.2), tokens_of(config)
     expected = model(tokens)
     weights = dict(model.named_parameters())
-
-    def logits_of(weights):
-        return torch.func.functional_call(model, weights, (tokens,))
-
     assert_close(torch.func.vmap(lambda row: model(row[None])[0])(tokens), expected)
-    stacked = torch.func.stack_module_state([copy.deepcopy(model) for _ in range(2)])
-    batched = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, (tokens,)))(
-        *stacked
-    )
-    assert_close(batched[1], expected)
 
-    step = {name: 0.5 * torch.ones_like(x) for name, x in weights.items()}
-    _, forward = torch.func.jvp(logits_of, (weights,), (step,))
-    gradient = torch.func.grad(lambda w: logits_of(w).square().sum())(weights)
-    directional = sum((gradient[name] * step[name]).sum() for name in weights)
-    terms = 2 * expected * forward
-    assert_close(directional, terms.sum(), scale=float(terms.abs().sum()))
+    def loss_of(weights):
+        return torch.func.functional_call(model, weights, (tokens,)).square().sum()
 
-    with forward_ad.dual_level():
-        dual = {name: forward_ad.make_dual(x, step[name]) for name, x in weights.items()}
-        tangent = forward_ad.unpack_dual(logits_of(dual)).tangent
-    assert_close(tangent, forward)
-
-    exported = torch.export.export(model, (tokens,)).module()
-    assert_close(exported(tokens), expected)
-
-    traced = torch.jit.trace(model, (tokens,))
-    assert_close(traced(tokens.flip(0)), expected.flip(0))
-
-    assert_close(make_fx(model)(tokens)(tokens), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings(*JIT)
-@pytest.mark.parametrize("shape", ["encoder", "decoder"])
-def test_a_model_with_a_hook_can_be_transformed_by_pytorch(shape):
-    config = SHAPES[shape]
-    model, tokens = random_model(config, noise=0.2), tokens_of(config)
-    parts = {"heads": {(1, 0)}, "k": {(0, 1)}, "mlps": {0}, "positions": (2, 5)}
-    for intervention in (Ablation(**parts), MeanAblation(**parts), Patch(**parts, source=(2, 6))):
-        hook = intervention.hook(model)
-        expected = model(tokens, hook)
-        by_row = torch.func.vmap(lambda row, hook=hook: model(row[None], hook)[0])(tokens)
-        assert_close(by_row, expected)
-        traced = torch.jit.trace(lambda tokens, hook=hook: model(tokens, hook), (tokens,))
-        assert_close(traced(tokens.flip(0)), expected.flip(0))
-
-    def scaled(factor):
-        return model(tokens, lambda name, x: factor * x if name == "blocks.0.mlp_out" else x)
-
-    unscaled, step = torch.tensor(1.0), 1e-2
-    _, slope = torch.func.jvp(scaled, (unscaled,), (unscaled,))
-    around = (scaled(unscaled + step) - scaled(unscaled - step)) / (2 * step)
-    torch.testing.assert_close(slope, around, rtol=0, atol=step)  # a step is not a derivative
+    gradients = torch.func.grad(loss_of)(weights)
+    model.requires_grad_()
+    model(tokens).square().sum().backward()
+    for name, p in model.named_parameters():
+        assert_close(gradients[name], p.grad, msg=name)
 
 
 COMPILED = """
@@ -833,15 +570,13 @@ measure.class_accuracies(model, [15], [71])
 assert "torch._dynamo" not in sys.modules, "a measurement imports the compiler, in a second"
 
 torch.manual_seed(0)
-model = Transformer(ModelConfig(width=2, d_model=16, d_ff=12))
+model = Transformer(ModelConfig(layers=1, width=2, d_model=16, d_ff=12))
 tokens = encode([15, 58], [71, 41], model.config.layout)
 compiled = torch.compile(model, backend="eager", fullgraph=True)
-assert_close(compiled(tokens), model(tokens))
-assert_close(compiled(tokens, read=[5]), model(tokens, read=[5]))
-patch = Patch(mlps={1}, heads={(1, 0)}, positions=(5,), source=(2, 6))
+patch = Patch(mlps={0}, heads={(0, 1)}, positions=(5,), source=(2, 6))
 expected = model(tokens, patch.hook(model))
-for read in (None, [5, 6]):  # compiled, a model with a hook always computes all positions
-    assert_close(compiled(tokens, patch.hook(model, read=read)), expected)
+# Compiled, a model with a hook always computes all positions.
+assert_close(compiled(tokens, patch.hook(model, read=[5, 6])), expected)
 """
 
 
@@ -868,19 +603,6 @@ def test_a_model_is_used_by_many_threads(small):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(use, range(64)))
-
-
-def test_a_library_may_name_the_parts_of_a_model(small):
-    """TransformerLens sets `name` on them; the weights' own names and the logits stay."""
-    tokens = tokens_of(SMALL)
-    logits, cache = small.run_with_cache(tokens)
-    weights = [*small.state_dict()]
-    for name, part in small.named_modules():
-        part.name = f"named {name}"
-    named_logits, named_cache = small.run_with_cache(tokens)
-    assert torch.equal(named_logits, logits)
-    assert [*named_cache] == [*cache] == small.config.hook_names
-    assert [*small.state_dict()] == weights
 
 
 def test_a_loaded_run_is_a_plain_model_whose_parts_can_be_trained():
@@ -922,36 +644,6 @@ def test_hooks_made_in_inference_mode_can_be_trained_through(small):
 
 
 # ---------------------------------------------------------------- speed
-
-
-@pytest.mark.slow
-def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
-    rows = bench.predict(rounds=1, n_sums=300) + bench.checks(rounds=1, n_sums=300)
-    expected = [("intact", 1), ("Table 1", 4)] * 2 + [("Table 1, one pass each", 4)]
-    assert [(row["what"], row["passes"]) for row in rows] == expected
-    assert [row["against"] for row in rows] == ["plain passes"] * 2 + ["no checks"] * 3
-    assert all(row["ratio"] > 0 for row in rows)
-
-
-@pytest.mark.parametrize("kind", [Transformer, bench.OnePassEach])
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(kind, monkeypatch):
-    torch.manual_seed(3)
-    model, (a, b) = kind(SMALL).eval(), drawn(SMALL)
-    interventions = [INTACT, Ablation(heads={(1, 0)}), Ablation(mlps={1}, positions=(5,))]
-    expected = measure.predict(model, a, b, interventions)
-    calls, check = [], sums.checked_sums
-    monkeypatch.setattr(sums, "checked_sums", lambda *x: calls.append(x) or check(*x))
-    monkeypatch.setattr("carry_core.hooks.changed_by", lambda hook, *x: calls.append(x) or hook(*x))
-    measure.predict(model, a, b, interventions)
-    assert calls
-    calls.clear()
-    with bench.unchecked(model):
-        answers = measure.predict(model, a, b, interventions)
-    assert calls == []
-    assert all(map(torch.equal, answers, expected))
-    with pytest.raises(BadInput):
-        measure.predict(model, a + 100, b, interventions)
 
 
 @pytest.mark.parametrize("name", ["embed", "blocks.0.attn.pattern", "blocks.1.resid_pre"])

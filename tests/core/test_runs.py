@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,8 +9,6 @@ from carry_core import load, runs
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import catalogue
-from carry_train import groups
-from carry_train.curves import check_curves
 from carry_train.files import save_run
 
 NAME = "mine"  # no name of the paper's, so that nothing but the files says what it is
@@ -85,13 +82,6 @@ def test_runs_that_are_loaded_together_are_the_most_that_were_trained_alike(root
         load(NAME, runs=[1, 7])
 
 
-def test_a_name_that_is_not_there_is_one_line(root):
-    with pytest.raises(BadInput, match="No group 'other' in .*: expected a name such as"):
-        load("other")
-    with pytest.raises(BadInput, match="recipe='paper' with the author's runs, which have none"):
-        load(NAME, "author", recipe="paper")
-
-
 def test_files_of_two_shapes_are_not_loaded_together(root):
     save(root, run=0)
     other = ModelConfig(layers=2, width=2, d_model=16, heads=2, d_ff=8)
@@ -113,25 +103,3 @@ def test_what_contradicts_a_path_s_records_is_one_line(root, of, wrong):
     with pytest.raises(BadInput, match="recipe 'paper': leave both out with a path"):
         of(path, **wrong)
     assert load(path, "ours", recipe="paper").source == "ours"
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"device": ["x"]}, {"sessions": 5}, {"sessions": [{"device": 5}]}, {"recipe": ""}]
-)
-def test_a_record_with_values_of_another_type_is_damaged(root, wrong):
-    record = {"recipe": "paper", "run": 0, "epochs": 10} | wrong
-    path = runs.run_path(root, NAME, "paper", 0)
-    save_run(path, Mine(), Transformer(CONFIG).state_dict(), record)
-    with pytest.raises(BadInput, match=r"run0.safetensors is damaged \("):
-        load(path)
-
-
-@pytest.mark.parametrize("value", [np.inf, -0.5, 1.5])
-def test_an_accuracy_that_is_no_share_is_damaged(value):
-    group = groups.find("n1_s0.3_w0.2")
-    shares = {"test_accuracy": np.full((4, 3), 0.5, np.float32)}
-    check_curves(shares, group, 4)
-    check_curves({"test_loss": np.full(4, 9.5, np.float32)}, group, 4)
-    shares["test_accuracy"][2, 1] = value
-    with pytest.raises(ValueError, match="test_accuracy has numbers that are not from 0 to 1"):
-        check_curves(shares, group, 4)

@@ -1,8 +1,5 @@
 """The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
 
-from contextlib import nullcontext
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -22,14 +19,11 @@ from tests.helpers.tolerances import assert_close
 SHAPES = {
     "one layer": ModelConfig(layers=1, width=3, d_ff=16),
     "two layers": ModelConfig(layers=2, width=3),
-    "three layers": ModelConfig(layers=3, width=1, d_ff=48),
-    "decoder": ModelConfig(layers=2, width=2, causal=True),
     "wide": ModelConfig(layers=2, width=1, d_ff=1024),
-    "long": ModelConfig(layers=2, width=10, d_ff=16),
     "long decoder": ModelConfig(layers=2, width=10, causal=True, d_ff=16),
 }
-# Fewer sums or rows than pass through together, just as many, and more.
-COUNTS = (1, 23, 24, 25, 50)
+# Fewer sums or rows than pass through together, and more.
+COUNTS = (1, 25)
 CONDITIONS = [
     Zeroed(),
     Zeroed(skip=True),
@@ -78,7 +72,7 @@ def test_each_part_is_pytorch_s(shape, count):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("d_ff", [16, 128, 1024])
+@pytest.mark.parametrize("d_ff", [16, 1024])
 def test_rows_with_what_some_neurons_write(d_ff, count):
     config = ModelConfig(layers=1, width=1, d_ff=d_ff)
     block = random_model(config, 2, noise=0.1).blocks[0]
@@ -98,11 +92,11 @@ def test_rows_with_what_some_neurons_write(d_ff, count):
     assert add(mid, fired, neuron_bits, rows[:0]).shape == (0, compiled.D_MODEL)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
 def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
     config = SHAPES[shape]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
-    ablations = zero_ablations(config)
+    ablations = zero_ablations(config)[::2]
     for read in (None, config.layout.answer):
         shared = prefixes.SharedPrefix(model, ablations, read)
         assert isinstance(shared.blocks[0], CompiledBlock)
@@ -146,7 +140,7 @@ def watched(name, x, layer):
         layer.append(x)
 
 
-@pytest.mark.parametrize("shape", ["one layer", "two layers", "long decoder"])
+@pytest.mark.parametrize("shape", ["one layer", "long decoder"])
 def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
     config = SHAPES[shape]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
@@ -163,7 +157,7 @@ def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
+@pytest.mark.parametrize("shape", ["two layers"])
 def test_scores_too_large_for_float32_give_nan_as_in_the_model(shape, layer, monkeypatch):
     config = SHAPES[shape]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
@@ -177,7 +171,7 @@ def test_scores_too_large_for_float32_give_nan_as_in_the_model(shape, layer, mon
         assert torch.equal(logits.isnan(), is_nan)
 
 
-@pytest.mark.parametrize("shape", ["two layers", "long decoder"])
+@pytest.mark.parametrize("shape", ["two layers"])
 def test_no_bit_depends_on_the_number_of_threads(shape):
     """The first layer's tables are made once: MKL may round them otherwise with more threads."""
     config = SHAPES[shape]
@@ -209,39 +203,7 @@ def test_what_there_is_no_room_for_is_computed_by_pytorch():
         assert not compiled.has_room(other), other
 
 
-def no_home():
-    raise RuntimeError("Could not determine home directory.")
-
-
-@pytest.mark.parametrize("lacks", ["compiler", "avx2", "cache", "home"])
-def test_where_nothing_can_be_compiled_pytorch_computes(
-    lacks, monkeypatch, processor_with, tmp_path
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    if lacks == "compiler":
-        monkeypatch.setenv("CXX", "no-such-compiler")
-    elif lacks == "cache":
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    elif lacks == "home":
-        monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.delenv("HOME", raising=False)  # libraries are tried once for each home
-        monkeypatch.setattr(Path, "home", no_home)
-    else:
-        processor_with(compiled.INSTRUCTIONS - {"avx2"})
-    config = SHAPES["two layers"]
-    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
-    says_so = nullcontext()  # a machine that lacks something is no news
-    if lacks in ("cache", "home"):
-        says_so = pytest.warns(RuntimeWarning, match="XDG_CACHE_HOME .*: PyTorch computes, more sl")
-    with says_so:
-        shared = prefixes.SharedPrefix(model, [INTACT])
-    assert isinstance(shared.blocks[0], PlainBlock)
-    assert_close(shared(tokens)[0], model(tokens))
-    assert not [path for path in tmp_path.rglob("*") if path.name != "file"]
-
-
-@pytest.mark.parametrize("read", [[7] * 37, [9, 9, 8] * 100, [0, *range(10)] * 4])
+@pytest.mark.parametrize("read", [[9, 9, 8] * 100])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_position_may_be_read_again_and_again(layers, read):
     config = ModelConfig(layers=layers, width=3, d_ff=16)
@@ -257,36 +219,8 @@ def test_positions_are_counted_from_the_end_as_in_the_model():
     assert_close(logits, model(tokens)[:, [-1, -3]])
 
 
-def test_c_computes_nothing_that_it_has_no_room_for():
-    config = SHAPES["two layers"]
-    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=3)
-    resid = stream(3, config.layout.length)
-    block, fired = model.blocks[1], CompiledBlock(model.blocks[1], [0]).fire(resid[:, 0])
-    every_neuron = torch.full((config.d_ff // 8,), 255, dtype=torch.uint8)
-    too_long = CompiledFirstLayer(model)
-    too_long.tables.length = compiled.MOST_POSITIONS + 1
-    too_wide = CompiledBlock(block, [0])
-    too_wide.mlp.up.out_features = compiled.MOST_NEURONS + compiled.PANEL
-    too_many_logits = CompiledUnembedding(model)
-    too_many_logits.vocabulary = 17
-    for call in (
-        lambda: CompiledFirstLayer(model).mids(tokens + 12, slice(None), CONDITIONS),
-        lambda: too_long.mids(tokens, slice(None), CONDITIONS),
-        lambda: CompiledBlock(block, [config.layout.length]).z(resid),
-        lambda: CompiledBlock(block, [-1]).z(resid),
-        lambda: too_wide.after(resid[:, :1], Zeroed()),
-        lambda: too_wide.fire(resid[:, 0]),
-        lambda: CompiledBlock(block, [0]).with_neurons(
-            resid[:, 0], fired, every_neuron, torch.tensor([3])
-        ),
-        lambda: too_many_logits(resid),
-    ):
-        with pytest.raises(RuntimeError, match="C\\+\\+ has no room for what `"):
-            call()
-
-
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("name", ["embed", "up", "down", "v"])
+@pytest.mark.parametrize("name", ["embed", "v"])
 def test_a_finite_weight_that_overflows_gives_nan_as_in_the_model(name, layer):
     config = SHAPES["two layers"]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)

@@ -1,8 +1,5 @@
 """The seam between core and engines: which one measures, and that the numbers are the same."""
 
-import subprocess
-import sys
-
 import pandas as pd
 import pytest
 import torch
@@ -76,27 +73,3 @@ def test_a_patch_from_another_source_is_another_change():
     assert not torch.equal(first, second)
     for logits, source in zip((first, second), sources, strict=True):
         assert_close(logits, model(tokens, patch.hook(model, source)))
-
-
-ALONE = """
-import sys
-for name in ("carry_fast", "carry_train", "carry_paper"):
-    sys.modules[name] = None
-import carry_core.engine as engine
-engine._installed = dict
-import torch
-from carry_core import Ablation, ModelConfig, Transformer, accuracy, attention, measure, sample
-model = Transformer(ModelConfig()).eval()
-a, b = sample(20, 3, seed=0)
-print(len(accuracy(model, a, b, Ablation(heads={(1, 0)}))), attention(model, a, b).shape)
-print(len(measure.carries_moved_by_heads(model)))
-"""
-
-
-@pytest.mark.slow
-def test_the_core_imports_and_measures_without_the_other_packages():
-    result = subprocess.run(
-        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=False
-    )
-    assert result.stderr == ""
-    assert result.stdout == "15 torch.Size([2, 2, 10, 10])\n2\n"

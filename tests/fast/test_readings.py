@@ -14,7 +14,7 @@ from carry_fast.engine import reader
 from carry_fast.prefixes import zeroed_by_layer
 from carry_fast.readings import PlainReader
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
-from tests.core.test_promises import CHANGES, SMALL
+from tests.core.test_promises import CHANGES, SMALL, TWO_CHANGES
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -39,7 +39,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, *COMPILED])
+@pytest.mark.parametrize("shape", ["encoder", "one-layer decoder", *COMPILED])
 def test_what_is_read_is_what_a_pass_of_the_model_gives(shape):
     """Each hook point by itself, and several together; at all positions, and at some."""
     config = {**SHAPES, **COMPILED}[shape]
@@ -56,7 +56,7 @@ def test_what_is_read_is_what_a_pass_of_the_model_gives(shape):
                 assert_close(actual[name], x)
 
 
-@pytest.mark.parametrize("shape", ["encoder", "decoder", "compiled"])
+@pytest.mark.parametrize("shape", ["decoder", "compiled"])
 def test_what_is_read_of_an_ablated_model_is_what_its_hook_gives(shape):
     config = {**SHAPES, **COMPILED}[shape]
     model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=measure.FEW)
@@ -101,7 +101,7 @@ def test_a_reading_ends_at_the_last_activation_that_is_read(monkeypatch):
     assert len(ran) == 3
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", TWO_CHANGES)
 def test_a_changed_model_is_called(change):
     model, tokens = random_model(SMALL, 3, noise=0.3), tokens_of(SMALL)
     CHANGES[change](model)
@@ -110,7 +110,6 @@ def test_a_changed_model_is_called(change):
     assert not isinstance(activations_of, PlainReader)
     expected = activations_at(model, tokens, names)
     for name, x in activations_of(tokens).items():
-        # The embedding with a largest norm changes its weights by rounding each time.
         assert_close(x, expected[name])
 
 
@@ -159,27 +158,6 @@ def test_an_intervention_of_another_kind_is_called():
     expected = activations_at(model, tokens, [name], hook=Flip().hook(model))[name]
     assert torch.equal(actual, expected)
     assert not torch.equal(actual, measure.activations(model, a, b, [name])[name])
-
-
-def test_the_default_device_need_not_be_the_model_s():
-    config = COMPILED["compiled"]
-    model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=measure.FEW)
-    expected = measure.activations(model, a, b, ["blocks.1.resid_post"])["blocks.1.resid_post"]
-    with torch.device("meta"):
-        activations_of = reader(model, ["blocks.1.resid_post"])
-    tokens = tokens_of(config, count=measure.FEW)
-    assert torch.equal(activations_of(tokens)["blocks.1.resid_post"], expected)
-
-
-def test_few_sums_are_read_by_a_pass_of_the_model(monkeypatch):
-    """To prepare a pass without hooks takes longer."""
-    model = random_model(SMALL, 3, noise=0.3)
-    plain, used = measure.plain, []
-    monkeypatch.setattr(measure, "plain", lambda: used.append(True) or plain())
-    for count, expected in ((1, 2), (measure.FEW - 1, 4), (measure.FEW, 4)):
-        measure.activations(model, *drawn(SMALL, count=count), ["blocks.1.resid_post"])
-        measure.attention(model, *drawn(SMALL, count=count))
-        assert len(used) == expected
 
 
 def test_activations_and_attention_are_read_like_this(monkeypatch):

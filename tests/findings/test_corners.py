@@ -24,7 +24,7 @@ from carry_train.groups import MAIN
 from tests.conftest import random_model
 from tests.findings.test_interchange import Logits, hand_made
 
-TUPLES = 1_500
+TUPLES = 800
 HUNDREDS, TENS = Column(0, 3, 0, 7), Column(1, 3, 1, 8)
 
 
@@ -312,7 +312,7 @@ def explained():
         _, tens = carry_columns(hand_made(decider).config)
         model = hand_made(decider)
         fitted = corners.corners_of(model, tens, seeded(), 200)
-        of = scrubbing.scrubbed(model, fitted, seeded(), 1_500)
+        of = scrubbing.scrubbed(model, fitted, seeded(), 800)
         fields = {
             "intact": scrubbing.loss_of(of, of.streams.resid_mid),
             "resampled": scrubbing.everything_resampled(of, seeded()),
@@ -335,7 +335,7 @@ def test_the_algorithm_explains_a_network_that_follows_it_and_no_other(explained
 
 
 def test_whole_runs_are_measured_by_column():
-    columns = line_table.columns_by_state(hand_made("last"), 3, 600, 600)
+    columns = line_table.columns_by_state(hand_made("last"), 3, 300, 300)
     assert list(columns) == ["pos7", "pos8"]
     rows = columns.values()
     assert {name for row in rows for name in row["states"]["right"]} == set(STATES)

@@ -1,6 +1,5 @@
 """The stored table of lines and nines, on networks made by hand in place of a group's runs."""
 
-import gzip
 import json
 from functools import partial
 
@@ -10,10 +9,9 @@ import torch
 
 from carry_core import runs
 from carry_core.errors import BadInput
-from carry_core.model import ModelConfig
 from carry_paper.findings import carry_line, line_table
 from carry_paper.findings.evidence import Evidence
-from carry_train.groups import GROUPS, Group
+from carry_train.groups import GROUPS
 from tests.findings.test_interchange import hand_made
 
 NAME = "n2_s0.3_w0.2"
@@ -41,8 +39,8 @@ def planted():
             (carry_line, "column_lines", "n_profile_sums"),
             (line_table, "columns_by_state", "n_sums"),
         ):
-            patch.setattr(module, name, partial(getattr(module, name), **{count: 200}))
-        return line_table.measure_group("ours", NAME, count=300)
+            patch.setattr(module, name, partial(getattr(module, name), **{count: 100}))
+        return line_table.measure_group("ours", NAME, count=200)
 
 
 @pytest.mark.slow
@@ -163,63 +161,8 @@ def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
         line_table.written_late(OneGroup())
 
 
-def test_groups_without_a_line_are_refused():
-    with pytest.raises(BadInput, match="n1_s0.3_w0.2: expected a group of two layers or more"):
-        line_table.check_group(GROUPS["n1_s0.3_w0.2"])
-    one_digit = Group("digits1", ModelConfig(width=1), n_digits=1)
-    with pytest.raises(BadInput, match="digits1 adds numbers of one digit"):
-        line_table.check_group(one_digit)
-    assert line_table.check_group(GROUPS["n3_s0.3_w0.2"]).config.layers == 3
-
-
 def test_padded_groups_are_measured_on_both_lengths():
     assert line_table.lengths(GROUPS[NAME]) == [3]
     padded = GROUPS["pad10_primed500_n2_s0.3_w0.2"]
     assert line_table.lengths(padded) == [3, 10]
     assert line_table.default_pairs(padded) < line_table.default_pairs(GROUPS[NAME])
-
-
-@pytest.mark.slow
-def test_the_command_refuses_bad_input_in_one_line(carry, refused, data, monkeypatch):
-    expected = {
-        ("n9",): "Unknown group 'n9'",
-        ("n1_s0.3_w0.2",): "n1_s0.3_w0.2: expected a group of two layers or more",
-        (NAME,): f"No weights of {NAME} from ours",
-        (): f"No weights of {NAME} from ours",
-        (NAME, "--runs", "4-2"): "--runs 4-2: expected run numbers",
-        (NAME, "--runs", "7"): f"carry train {NAME} --runs 7",
-        (NAME, "--recipe", "slow"): "Invalid value for '--recipe'",
-    }
-    for arguments, complaint in expected.items():
-        assert complaint in refused("lines", "--source", "ours", *arguments)
-    refusal = refused("lines", "--source", "author", NAME, "--recipe", "quick")
-    assert "the author's runs, which have none" in refusal
-
-    monkeypatch.setattr(
-        line_table, "measure_group", lambda *_: pytest.fail("it was computed first")
-    )
-    monkeypatch.setattr(line_table.catalogue, "find", lambda *_, **__: {0: None})
-    path = data / "results" / "lines.csv.gz"
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress(b"source\nours\n"))
-    assert "lines.csv.gz" in refused("lines", "--source", "ours", NAME, "--save")
-
-
-@pytest.mark.slow
-def test_the_command_measures_each_group_and_saves_it(carry, planted, data, monkeypatch):
-    monkeypatch.setattr(line_table.catalogue, "find", lambda *_, **__: {0: None})
-    groups_measured = []
-
-    def measure(source, name, report, selection):
-        groups_measured.append(name)
-        return planted.assign(source=source, group=name)
-
-    monkeypatch.setattr(line_table, "measure_group", measure)
-    file = data / "lines.json"
-    code, out, _ = carry("lines", "--source", "ours", "--save", "--json", str(file))
-    assert code == 0
-    assert groups_measured == [name for name, group in GROUPS.items() if group.config.layers > 1]
-    assert out.count("late") == 2 * len(groups_measured)  # the header, and one run
-    assert len(json.loads(file.read_text())) == len(planted) * len(groups_measured)
-    assert set(line_table.saved().group) == set(groups_measured)
-    assert pd.read_csv(line_table.path_of()).shape[0] == len(planted) * len(groups_measured)

@@ -17,7 +17,6 @@ from tests.helpers.tolerances import assert_close
 
 @pytest.fixture(
     params=[
-        ModelConfig(width=2, d_model=16, d_ff=12),
         ModelConfig(1, 2, d_model=16, d_ff=12),
         ModelConfig(width=2, causal=True, d_model=16, d_ff=12),
     ]

@@ -51,19 +51,19 @@ def test_a_planted_factor_is_seen_and_the_floor_against_itself_is_not(monkeypatc
 
 @pytest.mark.slow
 def test_errors_are_as_rare_and_effects_seen_as_often_as_is_said(monkeypatch):
-    """Of 200 planted factors without effect few are seen; of detectable ones four in five."""
-    monkeypatch.setattr(twins, "PERMUTATIONS", 2_000)
+    """Of 100 planted factors without effect few are seen; of detectable ones four in five."""
+    monkeypatch.setattr(twins, "PERMUTATIONS", 1_000)
     generator = np.random.default_rng(1)
     wrong, seen = 0, 0
     n_tests = len(twins.FACTORS) * len(twins.OUTCOMES)
-    for _ in range(200):
+    for _ in range(100):
         floor, factor = planted(generator)
         differences = (factor.late - floor.late).to_numpy()
         wrong += twins.permutation_p(differences) <= twins.ALPHA
         effect = twins.detectable(differences, n_tests)
         seen += twins.permutation_p(differences + effect) <= twins.ALPHA / n_tests
-    assert scipy.stats.binomtest(wrong, 200, twins.ALPHA).pvalue > 0.01
-    assert seen / 200 == pytest.approx(twins.POWER, abs=0.15)
+    assert scipy.stats.binomtest(wrong, 100, twins.ALPHA).pvalue > 0.01
+    assert seen / 100 == pytest.approx(twins.POWER, abs=0.15)
 
 
 def test_the_permutation_test_is_that_of_all_signs():

@@ -25,7 +25,6 @@ SITE = ROOT / "_build" / "html"
 SHARED = ROOT.parent / "shared"
 BARE = ROOT / "_build" / "bare"  # where `make bare` installs the wheel
 FIRST_COMMIT = "c1f2671"
-BUSY = 1.5  # processes per core
 
 
 @dataclass(frozen=True)
@@ -148,11 +147,6 @@ def fused_step(format: str) -> str:
     return ""
 
 
-def idle() -> str:
-    per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return f"{per_core:.1f} processes per core" if per_core > BUSY else ""
-
-
 def git(*arguments: str) -> str:
     return run("git", "-C", ROOT, *arguments)
 
@@ -176,7 +170,6 @@ NEEDS = {
     "Node": Need(
         partial(run, "node", "--eval", "require('node:test')"), "`apt-get install nodejs`"
     ),
-    "an idle machine": Need(idle, "try again when nothing else runs"),
     "SLURM": Need(
         slurm,
         "`apt-get install slurm-wlm munge`, then `workflow/slurm-here start`",

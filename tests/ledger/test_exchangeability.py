@@ -61,14 +61,6 @@ def test_the_chance_to_notice_odd_runs_is_that_of_six_against_six():
     assert four > 0.5
 
 
-def test_a_test_says_in_words_what_it_would_have_noticed():
-    test = ex.TableTest("tab", 6, 6, 5, 0.6, 1.1, (0.03, 0.17, 0.7))
-    assert test.words.endswith(
-        "It would have noticed 2 odd runs of 6 in 3%, 3 odd runs of 6 in 17%,"
-        " 4 odd runs of 6 in 70% of cases."
-    )
-
-
 def test_copies_complements_and_constant_cells_are_one_fact_or_none():
     generator = np.random.default_rng(3)
     column = generator.random((12, 1))

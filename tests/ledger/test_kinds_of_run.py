@@ -17,7 +17,7 @@ from carry_paper.ledger import kinds_of_run, registry
 from carry_paper.ledger.measuring import as_table
 from carry_train.groups import MAIN
 
-N_PAIRS = 60  # where a test swaps parts
+N_PAIRS = 20  # where a test swaps parts
 
 
 def of_words(**counts):

@@ -4,8 +4,6 @@ import json
 import subprocess
 from dataclasses import asdict
 
-import pytest
-
 from carry_core.files import ROOT
 from carry_paper import measurements
 from carry_paper.ledger import claims, ledger, moved, registry, verdicts
@@ -61,11 +59,6 @@ def test_a_new_row_and_one_that_is_gone_are_lines_too():
     ]
 
 
-def test_a_result_without_rules_moves_by_verdict_and_value_only():
-    old, new = Row("data/a", "", 1.0), Row("data/a", "", 1.0, rule="fixed: …")
-    assert moved.moved({"data/a": old}, {"data/a": new}) == []
-
-
 def test_every_committed_row_has_its_rule_and_groups(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     for source in ("ours", "author"):
@@ -106,35 +99,3 @@ def test_a_row_that_moved_since_a_commit_is_a_line(carry, data):
     assert count == "1 of 1 rows moved since HEAD."
     assert line.startswith("finding/staircase: ")
     assert "-> differs; value" in line
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (None, "does not exist"),
-        ("", "Invalid JSON"),
-        ("\xff", "Invalid JSON"),
-        ("3", "should be a valid array"),
-        ("[3]", "[0]: Input should be an object"),
-        ('{"rows": []}', "should be a valid array"),
-        ('[{"id": "data/a", "where": "", "paper": 1, "colour": "red"}]', "[0].colour"),
-        ('[{"id": 3, "where": "", "paper": 1}]', "[0].id: Input should be a valid string"),
-        (
-            '[{"id": "data/a", "where": "", "paper": 1, "value": "red"}]',
-            "'red' is no finite number",
-        ),
-    ],
-)
-def test_a_file_that_is_no_result_is_refused_before_anything_is_computed(
-    refused, data, tmp_path, monkeypatch, content, complaint
-):
-    monkeypatch.setattr(ledger, "rows", lambda *_: pytest.fail("it was judged first"))
-    path = tmp_path / "before.json"
-    if content is not None:
-        path.write_text(content, encoding="latin-1")
-    message = refused(
-        "claims", "--source", "ours", "--against", str(path), "--json", str(data / "out.json")
-    )
-    assert complaint in message
-    assert message.startswith(str(path))
-    assert list(data.iterdir()) == []

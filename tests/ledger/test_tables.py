@@ -14,7 +14,7 @@ from carry_paper.findings.base import DECODER, DFF512
 from carry_paper.pages.box import printed_cells
 from carry_train.groups import MAIN
 
-N_EXAMPLES = 1000
+N_EXAMPLES = 400
 
 
 # The part of the last layer that is ablated in each table.

@@ -129,31 +129,6 @@ def test_a_damaged_gguf_file_is_one_line(refused, data, file, tmp_path):
     assert list(data.iterdir()) == []
 
 
-def test_a_file_that_is_not_gguf_is_one_line(refused, data, tmp_path):
-    path = tmp_path / "model.gguf"
-    path.write_bytes(b"PK\x03\x04 and more")
-    message = refused("llm", str(path))
-    assert f"{path} is no GGUF file (it begins with b'PK\\x03\\x04'): expected one, or" in message
-    path.write_bytes(b"")
-    assert "is no GGUF file (it begins with b'')" in refused("llm", str(path))
-    assert list(data.iterdir()) == []
-
-
-def test_what_reads_gguf_files_may_be_missing(refused, data, tmp_path, monkeypatch):
-    path = tmp_path / "model.gguf"
-    path.write_bytes(b"GGUF and more")
-    for missing in ("gguf", "accelerate"):
-        monkeypatch.setattr(
-            "carry_paper.llm.model.find_spec",
-            lambda name, missing=missing: None if name == missing else True,
-        )
-        assert (
-            f"GGUF files need the package {missing}, which is not installed:"
-            " pip install 'carry-core[llm]'." in refused("llm", str(path))
-        )
-    assert list(data.iterdir()) == []
-
-
 def test_random_weights_are_those_of_their_seed(tmp_path):
     source = inspect_model(str(folder(tmp_path / "tiny")), BARE)
     sources = [source, *(replace(source, init_seed=seed) for seed in (3, 3, 4))]

@@ -1,19 +1,18 @@
 """Surveys of tiny models: against the naive way, stopped and resumed, and refused."""
 
-import re
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, BertConfig
+from transformers import AutoModelForCausalLM
 
 from carry_core.errors import BadInput
 from carry_paper.llm import head_survey, prompts, staircases
 from carry_paper.llm.model import blocks, format_heads, inspect_model
 from carry_paper.llm.staircases import most_frequent
-from tests.helpers.llm_models import KINDS, TOKENIZERS, folder
+from tests.helpers.llm_models import folder
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.slow
@@ -28,7 +27,11 @@ def run(model_folder, parts, **options):
     ).run()
 
 
-@pytest.fixture(scope="module", params=zip(KINDS, TOKENIZERS, strict=True), ids=" ".join)
+# A Llama-like model, and one whose projections are stored transposed.
+TRIED = (("mistral", "grouped_digits"), ("gpt2", "bytes_and_threes"))
+
+
+@pytest.fixture(scope="module", params=TRIED, ids=" ".join)
 def model_folder(request, tmp_path_factory):
     """A model some of whose replies end early: its end is the third token that it writes."""
     path = folder(tmp_path_factory.mktemp("model"), *request.param)
@@ -215,23 +218,6 @@ def test_the_command_writes_one_small_file(carry, data, tmp_path):
 )
 def test_bad_options(refused, data, tmp_path, arguments, complaint):
     assert complaint in refused("llm", str(folder(tmp_path / "tiny")), *arguments)
-    assert list(data.iterdir()) == []
-
-
-@pytest.mark.usefixtures("never_loaded")
-def test_no_model(refused, data, tmp_path):
-    for name in ("empty", "damaged"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "damaged" / "config.json").write_text("{")
-    for name in ("empty", "damaged", "nowhere"):
-        message = refused("llm", str(tmp_path / name))
-        assert re.search(
-            rf"{name} holds no language model that can be read \(.*\): expected a folder", message
-        )
-    BertConfig().save_pretrained(tmp_path / "bert")
-    assert "BertLMHeadModel is laid out in another way: expected layers" in refused(
-        "llm", str(tmp_path / "bert")
-    )
     assert list(data.iterdir()) == []
 
 

@@ -4,14 +4,11 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_type_hints
 
-import numpy as np
 import pytest
 import torch
 
 from carry_core.errors import BadInput
-from carry_paper.findings.base import Fields
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, language_models, registry
 from carry_paper.ledger.measuring import Measuring, quantities
@@ -19,7 +16,7 @@ from carry_paper.llm import head_survey, prompts, recordings
 from carry_paper.llm.head_survey import Survey
 from carry_paper.llm.model import Size, parse_heads
 from carry_paper.llm.prompts import Answers
-from carry_paper.llm.recordings import PublishedModel, Recording
+from carry_paper.llm.recordings import Recording
 from carry_paper.llm.staircases import most_frequent
 from tests.helpers.measured import measured
 
@@ -132,35 +129,6 @@ def test_rows_from_a_survey_of_our_own(data):
         of("tab2/zephyr/addition_heads", "ours")
 
 
-ROWS_OF_MODELS = [name for name in registry.ROWS if name.startswith(("tab2/", "llm/"))]
-
-
-@pytest.mark.parametrize("kind", [Recording, Survey])
-@pytest.mark.parametrize("name", ROWS_OF_MODELS)
-def test_each_function_takes_what_its_signature_names(data, name, kind):
-    """Ten prompts, of which nine are answered; a recording may lack what was not released."""
-    function = registry.ROWS[name].function
-    hints = get_type_hints(function)
-    assert (hints["run"], hints["model"]) == (Recording | Survey, PublishedModel)
-    assert hints["return"] == Fields
-    model = recordings.MODELS[name.split("/")[1]]
-    planted(data, model.key, [(pair, "asked", 3) for pair in model.pairs])
-    run: Recording | Survey = recordings.stored_survey(model.key)
-    if kind is Recording:
-        run = recorded(run)
-    if kind is Recording and name.split("/")[2] == "addition_heads":
-        with pytest.raises(BadInput, match="The author's release has no ablated run of"):
-            function(run, model)
-        return
-    number = function(run, model)
-    assert isinstance(number[language_models.HOW], str)
-    if name.endswith("addition_heads"):
-        heads = [list(head) for pair in model.pairs for head in parse_heads(pair, Size(32, 32))]
-        assert np.ravel(number["value"]).tolist() == np.ravel(heads).tolist()
-    else:
-        assert isinstance(number["value"], int | float)
-
-
 def recorded(run: Survey) -> Recording:
     """Return a survey's observations as the author would have recorded them."""
     return Recording(
@@ -255,14 +223,6 @@ def test_the_search_is_described_by_how_many_heads_win_and_how_clearly(data):
         "half": 1,
         "attention": pytest.approx(0.4),
     }
-
-
-def test_the_smallest_share_is_that_of_table_2():
-    printed = [
-        claim.paper for name, claim in claims.claims().items() if name.endswith("/staircase_heads")
-    ]
-    assert len(printed) == 3
-    assert min(printed) / 32**2 == language_models.SMALLEST_SHARE
 
 
 def test_what_is_measured_of_language_models_is_not_measured_again(data):

@@ -43,10 +43,10 @@ def test_the_loss_sees_the_answer_only_and_never_a_prompt_of_the_protocol():
 
 
 def test_training_again_gives_the_same_bits_and_learns():
-    tiny = small.Recipe(width=8, layers=1, heads=2, steps=250, batch=16, warmup=5)
+    tiny = small.Recipe(width=8, layers=1, heads=2, steps=110, batch=16, warmup=5)
     (first, record), (again, same) = small.train(tiny), small.train(tiny)
     assert record["history"] == same["history"]
-    assert [row["step"] for row in record["history"]] == [100, 200, 250]
+    assert [row["step"] for row in record["history"]] == [100, 110]
     assert all(map(torch.equal, first.parameters(), again.parameters()))
     assert record["history"][-1]["loss"] < record["history"][0]["loss"]
 

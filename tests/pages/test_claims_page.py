@@ -13,7 +13,6 @@ from carry_core.files import ROOT
 from carry_paper import measurements
 from carry_paper.ledger import claims, report, verdicts
 from carry_paper.pages import claims_page
-from carry_paper.pages.box import verdict_box
 from carry_paper.pages.claims_page import Outcomes
 from carry_paper.pages.html import SIGNS
 from tests.ledger.test_claims import ledger  # noqa: F401 (a fixture)
@@ -37,11 +36,6 @@ def page(committed) -> BeautifulSoup:
     return parsed(claims_page.part("ledger", committed).html)
 
 
-def test_every_row_has_words_of_its_own():
-    titles = Counter(claim.words for claim in claims.claims().values())
-    assert [title for title, count in titles.items() if count > 1] == []
-
-
 def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_one_is_judged(ledger):  # noqa: F811
     table = measurements.read("ours")
     measurements.write("ours", table[table.quantity != "heads.squashing"])
@@ -53,23 +47,6 @@ def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_one_is_judged(le
     for name in ("n2/squashing/pos7", "n2/squashing/pos8"):
         assert entries[name].verdict("ours") == "not run"
         assert "`carry measure --source ours`" in entries[name].rows["ours"].detail
-
-
-@pytest.mark.slow
-def test_both_sources_or_one(ledger):  # noqa: F811
-    assert claims_page.read().sources == ("author", "ours")
-    assert claims_page.read("ours").sources == ("ours",)
-    measurements.path_of("author").unlink()
-    assert len(claims_page.read("ours").entries) == len(claims.claims())
-    without_author = claims_page.read()
-    assert {entry.verdict("author") for entry in without_author.entries} == {
-        "not run",
-        "reproduced",  # what needs no runs
-    }
-    assert "`carry measure --source author`" in without_author.origin("author")
-    assert "not run" not in {
-        Counter(e.verdict("ours") for e in without_author.entries).most_common(1)[0][0]
-    }
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
@@ -123,44 +100,6 @@ def shown(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=\d)|(?<=\de)-", "−", text.replace("`", ""))
 
 
-def test_a_row_says_nothing_twice(committed):
-    """Its detail leaves out the cells' words, and names each quantity once, with all values."""
-    n_rows = 0
-    for entry in committed.entries:
-        for row in entry.rows.values():
-            remarks = claims_page.remarks(row, entry.claim)
-            assert "The runs disagree" not in remarks
-            assert "show it" not in remarks
-            if row.measured:
-                n_rows += 1
-                assert row.fields_in_words not in remarks
-                for name in row.measured:
-                    assert (
-                        claims_page.by_run(row).lower().count(name.replace("_", " ").lower()) >= 1
-                    )
-    assert n_rows > 50
-    row = replace(committed.entries[0].rows["ours"], runs=[0.5, 0.25], fields={"run": ["0", "1"]})
-    assert claims_page.by_run(row) == "Runs: 0.500, 0.250."
-    named_runs = replace(row, fields={"run": ["primed 0", "1"]})
-    assert claims_page.by_run(named_runs) == "Runs primed 0, 1: 0.500, 0.250."
-    measured = {"run": ["0", "1"], "left_over": [[1.0, 2.0], None], "head": ["1:0", "1:0"]}
-    assert claims_page.by_run(replace(row, fields=measured)) == (
-        "Runs: 0.500, 0.250; left over: 1 2, –; head: 1:0 in each."
-    )
-
-
-def test_rows_of_one_rule_have_its_reason_once(committed, page):
-    (head,) = [
-        th for th in page.find_all("th") if th.text.startswith("Table 1, without the decision")
-    ]
-    assert "a mean over six runs" in head.text
-    row = page.find("tr", id="tab1/decision_head/NC/accuracy/pos7")
-    assert "a mean over six runs" not in row.text
-    assert row.find("a", href="#rule-drawn")
-    finding = page.find("tr", id="finding/carry_axis")
-    assert "Why this rule" in finding.text
-
-
 def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(page, committed):
     by_id = {e.claim.id: e for e in committed.entries}
     rows = page.find_all("tr", id=True)
@@ -210,22 +149,3 @@ def test_the_functions_of_the_script():
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
     assert re.search(r"# pass [1-9]", result.stdout)
-
-
-def test_rows_beyond_the_paper_speak_for_the_book(page, monkeypatch):
-    """In ledger and box, nothing is attributed to the paper, and nothing differs from it."""
-    monkeypatch.delenv("CARRY_DATA", raising=False)
-    names = [name for name, claim in claims.claims().items() if claim.beyond]
-    texts = []
-    for name in names:
-        for cell in page.find("tr", id=name).find_all(class_="claims-verdict"):
-            texts.append(cell.text)
-            assert "beyond" in cell["class"]  # no red for what differs from nothing
-    box = parsed(verdict_box(names).html)
-    assert all("beyond" in button["class"] for button in box.select("button.verdict"))
-    for pill in box.find_all(class_="pills"):
-        texts.append(pill.text)
-    assert any("does not hold" in text for text in texts)
-    assert any("holds" in text for text in texts)
-    for text in texts:
-        assert not re.search("reproduced|≠ differs|the paper says it", text, re.IGNORECASE), text

@@ -1,11 +1,7 @@
 """The data of figures and tables: exactly what they show, by name, and where it is written."""
 
 import io
-from types import SimpleNamespace
-from typing import Any
 
-import IPython
-import IPython.display
 import nbformat
 import numpy as np
 import pandas as pd
@@ -15,10 +11,9 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from carry_core.carries import paper_name, patterns
 from carry_paper.pages import data_files
-from carry_paper.pages.show import show
 from carry_paper.plots import drawn
 from carry_paper.plots.attention import attention_grid
-from carry_paper.plots.outcomes import accuracy_map, cell_bars
+from carry_paper.plots.outcomes import cell_bars
 from carry_paper.plots.planes import plane_figure
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import CLASS_COLOURS, position_label
@@ -131,29 +126,6 @@ def test_points_are_named_by_the_legend_and_lines_by_their_labels():
     assert list(table[table.kind == "text"].series) == ["a word"]
 
 
-def test_a_heat_map_of_seaborn_has_its_marks():
-    accuracies = pd.DataFrame(
-        [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]],
-        ["intact", "head", "MLP"],
-        pd.MultiIndex.from_product([["C@1"], ["pos7", "pos8"]]),
-    )
-    figure = Figure()
-    accuracy_map(figure.subfigures(), accuracies)
-    table = drawn.table(figure)
-    cells = table.pivot_table("value", "y", "x", sort=False).astype(float)
-    expected = accuracies["C@1"]
-    pd.testing.assert_frame_equal(cells, expected, check_names=False)
-    assert set(table.panel) == {"C@1"}
-
-
-def test_the_same_figure_gives_the_same_text():
-    planes = {"layer": [0], "after": ["MLP"], "position": [7], "share": np.array([[0.6, 0.2]])}
-    arrays: dict[str, Any] = {name: np.array(value) for name, value in planes.items()}
-    arrays |= {"digit": np.arange(50)[None] % 10, "x": np.ones((1, 50)), "y": np.ones((1, 50))}
-    texts = {data_files.csv_of(plane_figure({OURS: arrays}, height=2.0)) for _ in range(2)}
-    assert len(texts) == 1
-
-
 def test_a_table_is_tidy():
     plain = pd.DataFrame(
         {"cost": [1 / 3, np.nan], "kind": ["x", None]}, pd.Index([4, 5], name="run")
@@ -167,45 +139,6 @@ def test_a_table_is_tidy():
     levels = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("c", "d")]))
     assert data_files.csv_of(levels) == "row,column,column 2,value\n0,a,b,1\n0,c,d,2\n"
     assert data_files.csv_of(plain[:0]) == ""
-
-
-def test_data_come_with_outputs_where_they_are_asked_for(monkeypatch):
-    """On the site, and in copies with parameters of their own; committed outputs have none."""
-    outputs: list[dict[str, str]] = []
-    monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
-    monkeypatch.delenv("CARRY_FIGURES", raising=False)
-    table = pd.DataFrame({"a": [1.5]})
-    show(table)
-    monkeypatch.setenv("CARRY_FIGURES", "svg")
-    show(table)
-    monkeypatch.delenv("CARRY_FIGURES")
-    kernel = SimpleNamespace(user_ns={"In": ["", "# Parameters\nrun = 3\n"]})
-    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
-    show(table)
-    assert [output.get("text/csv") for output in outputs] == [None, "a\n1.5\n", "a\n1.5\n"]
-
-
-@pytest.mark.parametrize(
-    ("environment", "is_whole"),
-    [({}, False), ({"CARRY_CSV": "all"}, True), ({"CARRY_FIGURES": "svg"}, True)],
-)
-def test_large_data_are_left_out_of_what_papermill_writes(monkeypatch, environment, is_whole):
-    """A line says how to have them; `make book` and `make rerun` have them all."""
-    outputs: list[dict[str, str]] = []
-    monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
-    kernel = SimpleNamespace(user_ns={"In": ["", "# Parameters\nrun = 3\n"]})
-    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
-    monkeypatch.setattr(data_files, "LARGEST_OUTPUT", 100)
-    for name in ("CARRY_CSV", "CARRY_FIGURES"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    show(pd.DataFrame({"a": range(10)}))
-    show(pd.DataFrame({"a": range(1000)}))
-    assert ["text/csv" in output for output in outputs[:2]] == [True, is_whole]
-    assert len(outputs) == 2 + (not is_whole)
-    if not is_whole:
-        assert outputs[2]["text/plain"].startswith("The data of this figure or table, 0.0 MB")
 
 
 def test_files_stand_beside_a_notebook_with_links_to_them(tmp_path):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from carry_paper.pages.claims_page import JudgedClaim
 from carry_train.groups import MAIN
 from tests.helpers.needs import SITE
 
-ROOT = Path(__file__).parents[2]
 FRONT_PAGE = SITE / "book" / "index.html"
 
 needs_site = pytest.mark.needs("the built site")
@@ -57,21 +55,6 @@ def test_a_finding_begins_with_the_weaker_verdict(staircase, author, ours, lead,
     entry = judged(staircase, author, ours)
     assert front_page.lead(entry) == lead
     assert front_page.count(entry) == count
-
-
-def test_verdicts_are_said_of_each_source(staircase):
-    entry = judged(staircase, ("mostly", 5, 6), ("can't tell", 6, 6))
-    outcomes = replace(claims_page.read(), entries=(entry,))
-    assert front_page.verdicts(outcomes, stairs="finding/staircase") == {
-        "stairs_verdicts": "mostly reproduced in the author's models, can't tell in ours"
-    }
-
-
-def test_one_of_the_findings_does_not_hold():
-    """Five findings, of which one at least differs from the paper, by the results as stored."""
-    words = front_page.leads(claims_page.read(), digit_order="finding/decay_matters_one_layer")
-    assert words["digit_order_lead"] == front_page.LEADS["differs"]
-    assert (ROOT / "book" / "index.md").read_text().count("\n- **") == 5
 
 
 TEXT = "document.getElementById('pg-{}').textContent"
@@ -140,24 +123,3 @@ def test_another_sum_has_its_own_steps(browser):
         assert rows[1] == [str(int(x) + int(y)) for x, y in numerals]
         assert rows[2] == ["yes" if x else "no" for x in wires.carry_in[0].tolist()]
         assert rows[3] == [*f"{a + b:03}"]
-
-
-@needs_site
-@pytest.mark.needs("an idle machine")
-def test_the_first_answer_is_there_within_a_second(browser):
-    """On a machine with nothing else to do; the quickest of five openings."""
-    seconds = []
-    for _ in range(5):
-        browser.open(FRONT_PAGE.as_uri())
-        seconds.append(float(browser.wait(READY, 20)))
-    assert min(seconds) < 1, seconds
-
-
-@pytest.mark.machine
-@needs_site
-def test_without_its_weights_the_page_says_so(browser, tmp_path):
-    page = FRONT_PAGE.read_text().replace("../", f"{SITE.as_uri()}/")
-    (tmp_path / "index.html").write_text(page.replace("-run0.js", "-run99.js"))
-    browser.open((tmp_path / "index.html").as_uri())
-    spoken = "document.getElementById('pg-spoken')?.textContent"
-    browser.wait(f"{spoken}?.startsWith('The weights cannot be loaded')", 20)

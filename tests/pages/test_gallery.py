@@ -1,13 +1,8 @@
 """The gallery says what each page found first, and shows its main figure small."""
 
-import io
 from dataclasses import replace
 
-import gallery as extension
-import nbformat
 import pytest
-from docutils import nodes
-from PIL import Image
 
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import claims_page, gallery
@@ -62,59 +57,8 @@ def test_a_row_that_differs_is_counted_wherever_it_is_on_the_page(committed):
     assert after["fig03_outcome"] == before["fig03_outcome"]
 
 
-def test_what_was_not_run_is_said(committed):
-    not_run = with_rows(committed, "finding/staircase", ours="not run")
-    assert gallery.outcome(not_run, gallery.notebook_of("fig03")).endswith(", ours not run")
-    # A table: none of our cells was run, which is not the same as that none is reproduced.
-    assert gallery.outcome(committed, gallery.notebook_of("tab02")).endswith(", ours not run")
-
-
-def test_one_model_is_no_plural(committed):
-    (entry,) = [e for e in committed.entries if e.claim.id == "finding/primed_head"]
-    assert entry.rows["author"].shown == (1, 1)
-    assert "the author’s 1 of 1 model," in gallery.outcome(committed, gallery.notebook_of("fig24"))
-
-
-def test_a_card_has_a_pill_for_each_verdict():
-    html = extension.pills("✓ 2 reproduced, ≈ 1 mostly reproduced, ? 3 can't tell")
-    for verdict in ("reproduced", "mostly", "cant-tell"):
-        assert f'class="verdict {verdict}"' in html
-    assert html.count("<span") == 3
-    assert extension.pills(gallery.NOTHING) == gallery.NOTHING
-
-
-def test_counts_that_a_page_glues_become_pills_and_other_words_stay():
-    glued = nodes.inline("", "✓ 2 reproduced, ≠ 1 differs", classes=["pasted-text"])
-    others = [
-        nodes.inline("", "in 2 of 6 runs, ≠ 1", classes=["pasted-text"]),
-        nodes.inline("", "✓ 1 reproduced"),
-    ]
-    page = nodes.paragraph("", "", glued, *others)
-    extension.counts_as_pills(page)
-    assert page.children[1:] == others
-    assert page.children[0].astext().count('class="verdict ') == 2
-
-
 def test_rows_of_other_pages_in_a_box_count(committed):
     """Figure 1's page has a box, and no rows of its own."""
     notebook = gallery.notebook_of("fig01")
     assert not any(claim.notebook == notebook.stem for claim in claims().values())
     assert gallery.counts(committed, "ours", notebook).total() == len(gallery.in_box(notebook))
-
-
-@pytest.mark.parametrize("shape", [(768, 288), (400, 900)])
-def test_a_thumbnail_is_small_and_has_one_size(shape):
-    noise = Image.effect_noise(shape, 90).convert("RGB")
-    png = io.BytesIO()
-    noise.save(png, "PNG")
-    small = extension.thumbnail(png.getvalue())
-    assert len(small) <= extension.LARGEST
-    assert Image.open(io.BytesIO(small)).size == extension.SIZE
-
-
-def test_the_main_figure_is_the_one_with_that_name():
-    notebook = nbformat.read(gallery.notebook_of("tab01"), 4)
-    figure = extension.first_figure(notebook)
-    assert figure is not None
-    assert figure.startswith(b"\x89PNG")
-    assert extension.first_figure(nbformat.v4.new_notebook()) is None

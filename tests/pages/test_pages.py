@@ -18,11 +18,11 @@ from carry_core.errors import BadInput
 from carry_paper.ledger import ledger, report
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
-from carry_paper.pages.html import slug, unbroken
+from carry_paper.pages.html import slug
 from carry_paper.pages.links import playground_links
 from carry_paper.pages.page import Page
 from carry_paper.plots import style
-from carry_paper.plots.sides import AUTHORS, OURS, subfigures
+from carry_paper.plots.sides import AUTHORS, OURS
 
 MAIN, OTHER = "n2_s0.3_w0.2", "n2_s0.3_w0.0"
 ROOT = Path(__file__).parents[2]
@@ -124,54 +124,6 @@ def test_all_that_is_stored_of_the_author_s_side_is_small_and_says_its_source():
             assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests)
 
 
-def test_sides_that_stand_beside_each_other_are_figures_within_one():
-    inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
-
-    def draw(figure, side):
-        ax = figure.subplots()
-        ax.plot([0, side])
-        ax.tick_params(length=0)  # matplotlib writes an empty group for each mark
-
-    html = inlined(style.svg(subfigures({"left": 1, "right": 2}, draw, height=2.0)), "f", "Two.")
-    left, right = html.split("<svg")[1:]
-    for side, other, x in ((left, right, 0), (right, left, 288)):
-        assert f'viewBox="{x} 0 288 144"' in side
-        assert len(re.findall(r"<g\b", side)) == side.count("</g>")
-        assert other.count("</svg>") == 1
-    assert ">left<" in left
-    assert ">left<" not in right
-    assert ">right<" in right
-    assert ">right<" not in left
-    assert html.count('role="img"') == 1
-    stacked = subfigures({"above": 1, "below": 2}, draw, height=2.0, stacked=True)
-    assert inlined(style.svg(stacked), "f", "Two.").count("<svg") == 1
-
-
-def test_a_figure_within_a_page_has_its_own_ids_the_theme_s_colours_and_its_text():
-    inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
-    with style.style():
-        figure = plt.figure()
-        ax = figure.subplots()
-        ax.plot([0, 1], color=style.INK)
-        ax.bar(0, 1)[0].set(gid="value our run 3: 0.25", url="../book/playground.html#run=a&do=b")
-        ax.imshow([[0.02, 0.75], [np.nan, 1]], cmap=style.ATTENTION)
-        ax.set(title="head 1:0", yticks=[0, 1], yticklabels=["tens", "units"])
-    html = inlined(style.svg(figure, "A line <goes> up."), "figure3", "A line <goes> up.")
-    assert 'aria-label="A line &lt;goes&gt; up."' in html
-    ids = re.findall(r'\bid="([^"]+)"', html)
-    assert ids
-    assert all(name.startswith("figure3-") for name in ids)
-    assert set(re.findall(r"(?:url\(|href=\")#([^\")]+)", html)) <= set(ids)
-    assert "<title>" not in html
-    assert 'data-panel="head 1:0"' in html
-    assert '<g data-value="our run 3: 0.25">' in html
-    assert '<g data-try="../book/playground.html#run=a&amp;do=b"><path' in html
-    assert "<a " not in html
-    assert 'class="map attention" data-columns="2" data-rows="tens|units" data-names=""' in html
-    assert 'data-values="0.02 0.75 nan 1"' in html
-    assert f"var(--figure-ink, {style.INK.lower()})" in html
-
-
 def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
     """The same shapes at the same places in the same looks, and no tags or ids to no purpose."""
     inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
@@ -203,43 +155,6 @@ def test_a_figure_within_a_page_is_the_same_in_fewer_letters():
     assert [look for _, look in own_shapes] == [look for _, look in original_shapes]
     for (places, _), (originals, _) in zip(own_shapes, original_shapes, strict=True):
         assert places == pytest.approx(originals, abs=0.01)
-
-
-def test_a_finding_that_no_run_can_tell_has_no_count():
-    rows = [row for row in ledger.by_id("ours").values() if row.shown and not row.shown[1]]
-    assert rows
-    text = box.verdict_box(row.id for row in rows).text
-    assert "0 of 0" not in text
-    assert text.count("ours: none can tell can't tell") == len(rows)
-
-
-def test_a_place_in_the_paper_breaks_after_commas_only():
-    place = unbroken("Sec. 5, Fig. 13-14")
-    assert place.replace("\N{NO-BREAK SPACE}", "_") == "Sec._5, Fig._13–14"
-
-
-def test_lists_of_runs_are_on_hover():
-    in_parts = runpy.run_path(str(ROOT / "book" / "_ext" / "run_lists.py"))["in_parts"]
-    parts = in_parts("in 4 of our 6 runs (0, 1, 3 and 4) and 1 of 6 runs (5), not 2 (0)")
-    assert [part.astext() for part in parts] == [
-        *("in ", "4 of our 6 runs", " and ", "1 of 6 runs", ", not 2 (0)"),
-    ]
-    assert [parts[i]["explanation"] for i in (1, 3)] == ["runs 0, 1, 3 and 4", "run 5"]
-    (many,) = [part for part in in_parts("9 of 10 runs (0–7 and 9).") if "explanation" in part]
-    assert many["explanation"] == "runs 0–7 and 9"
-
-
-def test_a_list_of_runs_is_on_hover_over_the_words_of_its_count():
-    on_its_count = runpy.run_path(str(ROOT / "book" / "_ext" / "run_lists.py"))["on_its_count"]
-    words = on_its_count("All six of his carry, and so do five of our six ", "(0, 1 and 3–5)")
-    assert [part.astext() for part in words] == [
-        *("All six of his carry, and so do ", "five of our six"),
-    ]
-    assert words[1]["explanation"] == "runs 0, 1 and 3–5"
-    (_, one) = on_its_count("One of our runs ", "(2)")
-    assert (one.astext(), one["explanation"]) == ("One of our runs", "run 2")
-    assert on_its_count("One of our runs, ", "(2)") is None
-    assert on_its_count("One of our runs ", "0.12") is None
 
 
 def page_with(**attributes: Any) -> Page:

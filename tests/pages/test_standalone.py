@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from carry_core.files import ROOT
 from carry_paper.pages.banner import BANNER
 from carry_paper.pages.show import GLUED
-from carry_paper.pages.standalone import glued, in_words, plain_markdown, standalone
+from carry_paper.pages.standalone import glued, in_words, standalone
 
 NOTEBOOKS = ROOT / "notebooks"
 LEFT_OVER = (
@@ -90,86 +90,6 @@ def test_a_notebook_that_papermill_wrote_gets_its_values_and_files(carry, tmp_pa
     assert nbformat.reads(filled, 4).cells[-1].source == f"0.12, {of_the_book}."
     assert carry("fill", str(path))[:2] == (0, f"{path}: values in its sentences.\n")
     assert path.read_bytes() == filled
-
-
-def test_a_notebook_whose_sentences_have_no_values_is_left_as_it_is(carry, tmp_path):
-    path = tmp_path / "mine.ipynb"
-    nbformat.write(new_notebook(cells=[new_markdown_cell("# A page")]), path)
-    before = path.read_bytes()
-    assert carry("fill", str(path))[0] == 0
-    assert path.read_bytes() == before
-
-
-STOPPED = new_output("error", ename="BadInput", evalue="run=9: expected a run")
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (None, "mine.ipynb does not exist: run papermill again"),
-        ("{", "mine.ipynb is damaged (Notebook does not appear to be JSON: '{')"),
-        ("[]", "mine.ipynb is damaged"),
-        (
-            nbformat.writes(new_notebook(cells=[new_markdown_cell("{glue:text}`share`")])),
-            "mine.ipynb has no values: expected a notebook that papermill has run",
-        ),
-        (
-            nbformat.writes(new_notebook(cells=[new_code_cell(outputs=[STOPPED])])),
-            "mine.ipynb lacks values, since an error stopped it (BadInput: run=9: expected a run)",
-        ),
-        (
-            nbformat.writes(
-                new_notebook(
-                    cells=[
-                        new_code_cell("x = 1", execution_count=1),
-                        new_code_cell("while True: x"),
-                    ]
-                )
-            ),
-            "mine.ipynb has 1 of 2 cells executed: its kernel ended early",
-        ),
-    ],
-)
-def test_a_notebook_without_values_is_refused_and_no_other_is_changed(
-    refused, tmp_path, content, complaint
-):
-    first = executed(tmp_path / "first.ipynb")
-    before = first.read_bytes()
-    path = tmp_path / "mine.ipynb"
-    if content is not None:
-        path.write_text(content)
-    assert complaint in refused("fill", str(first), str(path))
-    assert first.read_bytes() == before
-    assert not (tmp_path / "first").exists()
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("```{glue:} verdicts\n```\n\nText", "Text"),
-        ("```{glue:figure} figure\n:name: fig-x\n\n**A** b\nc\n```\n\nText", "**A** b\nc\n\nText"),
-        (
-            ":::{admonition} How\n:class: dropdown\n\nOne.\n\nTwo.\n:::",
-            "<details><summary>How</summary>\n\nOne.\n\nTwo.\n\n</details>",
-        ),
-        (
-            ":::{try} -p run 4\nWhich?\n\nThis.\n:::",
-            "**Try.** Which?\n\n<details><summary>Answer</summary>\n\nThis.\n\n</details>\n\n"
-            "Then run the notebook with `-p run 4`.",
-        ),
-        (":::{admonition} Note\nOne.\n:::", "**Note**\n\nOne."),
-        ("{doc}`fig01` {doc}`one <fig02>`", "[fig01](fig01.ipynb) [one](fig02.ipynb)"),
-        ("{doc}`words <../book/words>`", "[words](../book/words.md)"),
-        ("see {ref}`a picture <fig-x>` {cite}`key`", "see a picture [key]"),
-        ("a {word}`carry-in`, {word}`two <digit sum>`", "a carry-in, two"),
-        ("```{margin}\n**A.** b\nc\n```\n\nText", "> **A.** b\n> c\n\nText"),
-        ('<a href="claims.html#page=x">rows</a>', '<a href="claims.ipynb#page=x">rows</a>'),
-        ("```{raw} html\n<b>x</b>\n```", "<b>x</b>"),
-        ("```python\nx = {1}\n```", "```python\nx = {1}\n```"),
-    ],
-)
-def test_what_only_the_book_understands_becomes_markdown(source, expected):
-    assert plain_markdown(source, lambda name, other: "") == expected
 
 
 @pytest.mark.slow

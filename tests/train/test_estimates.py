@@ -1,12 +1,11 @@
 """Time and memory of a training are estimated before it begins, for a large group from its size."""
 
-import math
 from dataclasses import replace
 
 import pytest
 
 from carry_core.model import ModelConfig, Transformer
-from carry_train import estimates, groups, loop, progress
+from carry_train import estimates, groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import Choice
 from carry_train.groups import MAIN
@@ -87,14 +86,6 @@ def test_a_group_that_no_memory_holds_is_refused_before_anything_is_made(
     assert list(data.iterdir()) == []
 
 
-def test_every_group_of_the_paper_fits_into_eight_gigabytes(monkeypatch):
-    monkeypatch.setattr(estimates, "memory_of", lambda device: 8e9)
-    recipe = groups.RECIPES["paper"]
-    for group in groups.GROUPS.values():
-        estimates.check_memory(group, recipe, "cpu")
-    assert estimates.memory_needed(groups.find(MAIN), recipe) < 1e8
-
-
 def test_memory_is_that_of_the_batches_that_a_recipe_takes():
     paper, group = groups.RECIPES["paper"], groups.find(MAIN)
     positions = group.config.layout.length + len(group.config.layout.answer)  # of two layers
@@ -103,76 +94,3 @@ def test_memory_is_that_of_the_batches_that_a_recipe_takes():
         estimates.memory_needed(group, replace(paper, batch=batch)) for batch in (1000, 600)
     )
     assert whole - less == 400 * hidden
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"), [("4294967296\n", 2**32), ("max\n", math.inf), (None, math.inf)]
-)
-def test_a_container_has_the_memory_that_it_may_use(monkeypatch, tmp_path, limit, expected):
-    def unknown(name):
-        raise ValueError(name)
-
-    monkeypatch.setattr(estimates.os, "sysconf", unknown)
-    monkeypatch.setattr(estimates, "CONTAINER_LIMIT", tmp_path / "memory.max")
-    if limit is not None:
-        (tmp_path / "memory.max").write_text(limit)
-    assert estimates.memory_of("cpu") == expected
-
-
-def test_a_large_group_whose_runs_are_there_needs_no_memory(carry, data, monkeypatch):
-    monkeypatch.setattr(estimates, "memory_of", lambda device: 1)
-    monkeypatch.setattr(progress, "missing", lambda *_: {})
-    assert carry("train", SMALL, "--device", "cpu")[0] == 0
-
-
-def all_by_pytorch(checkpoints, runs, conditions):
-    return dict.fromkeys(runs, Choice(TORCH_FP32))
-
-
-@pytest.mark.parametrize(
-    ("options", "advice"),
-    [
-        (
-            (),
-            " Shorter: --runs 0 (one run), --recipe quick or minute (fewer steps), "
-            "--precision auto (the fastest one here).",
-        ),
-        (
-            ("--runs", "2"),
-            " Shorter: --recipe quick or minute (fewer steps), "
-            "--precision auto (the fastest one here).",
-        ),
-        (
-            ("--runs", "2", "--precision", "fp32"),
-            " Shorter: --recipe quick or minute (fewer steps).",
-        ),
-        (("--runs", "0-1", "--recipe", "paper", "--precision", "fp32"), ""),
-    ],
-)
-def test_what_a_training_takes_is_said_before_it_begins(
-    carry, data, monkeypatch, processor_with, options, advice
-):
-    """With the options that would shorten it, unless they were used."""
-    processor_with({"bf16"})
-    began = []
-    monkeypatch.setattr(loop, "precisions_of", all_by_pytorch)
-    monkeypatch.setattr(estimates, "seconds_left", lambda *_: 7200.0)
-    monkeypatch.setattr(loop, "train_group", lambda *_: began.append(True) or True)
-    code, out, err = carry("train", "n2_s0.4_w0.5", "--device", "cpu", *options)
-    assert (code, err, began) == (0, "", [True])
-    group, total = out.splitlines()
-    assert group.startswith("n2_s0.4_w0.5: 2 layers, 40% of the sums, weight decay 0.5; run")
-    assert group.endswith(", 1000 epochs a run, about 2:00:00 in torch-fp32.")
-    estimated = "In all about 2:00:00 on cpu, estimated from a step of each group."
-    assert total == estimated + advice
-
-
-def test_no_faster_precision_is_advised_where_there_is_none(
-    carry, data, monkeypatch, processor_with
-):
-    processor_with({"avx2"})
-    monkeypatch.setattr(loop, "precisions_of", all_by_pytorch)
-    monkeypatch.setattr(estimates, "seconds_left", lambda *_: 60.0)
-    code, out, _ = carry("train", MAIN, "--runs", "0", "--device", "cpu", "--dry-run")
-    assert code == 0
-    assert out.endswith(" Shorter: --recipe quick or minute (fewer steps).\n")

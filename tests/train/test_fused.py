@@ -1,7 +1,6 @@
 """The fused step (`native/fused.cpp`) against autograd in float64; its masks, AdamW and build."""
 
 import math
-import re
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -11,14 +10,13 @@ import pytest
 import torch
 from numpy.random import SFC64, SeedSequence
 
-from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_fast import native
 from carry_paper import catalogue
 from carry_train import fused, groups
 from carry_train.fused import FusedMasks, FusedStep
 from carry_train.groups import Group
-from carry_train.precisions import FUSED, FUSED_BF16, FUSED_FP32, TORCH, Precision
+from carry_train.precisions import FUSED, FUSED_FP32, TORCH, Precision
 from carry_train.stacked import THRESHOLD, Stack, threshold_of
 from carry_train.trainer import MOMENTS, Trainer
 from tests.helpers import needs
@@ -27,37 +25,21 @@ from tests.helpers.trainings import QUICK, needs_fused, weights
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 SHAPES = {
-    "one layer": ModelConfig(layers=1),
     "two layers": ModelConfig(),
-    "three layers": ModelConfig(layers=3),
-    "more neurons": ModelConfig(d_ff=512),
-    "decoder": ModelConfig(causal=True),
     "one-layer decoder": ModelConfig(layers=1, causal=True),
-    "19 positions, decoder": ModelConfig(width=6, causal=True),
-    "31 positions": ModelConfig(width=10),
-    "one head": ModelConfig(heads=1),
-    "four heads, decoder": ModelConfig(heads=4, causal=True),
-    "eight heads": ModelConfig(heads=8),
-    "32 heads": ModelConfig(heads=32),
-    "64 heads, 31 positions": ModelConfig(heads=64, width=10),
+    "31 positions, more neurons": ModelConfig(width=10, d_ff=512),
+    "three layers, 32 heads": ModelConfig(layers=3, heads=32),
 }
-SIMULATED_SHAPES = ["one-layer decoder", "two layers", "four heads, decoder", "32 heads"]
+SIMULATED_SHAPES = ["two layers"]
 # Vectors that the processor need not have, as wide as those of AVX512 and of NEON: the compiler
 # makes them from the processor's own. Products of bf16 are then computed in float.
-SIMULATED_LANES = {"fp32, AVX512": 16, "bf16, AVX512": 16, "fp32, NEON": 4}
+SIMULATED_LANES = {"bf16, AVX512": 16, "fp32, NEON": 4}
 CASES = [*product(["fp32", "bf16"], SHAPES), *product(SIMULATED_LANES, SIMULATED_SHAPES)]
 # Of gradients together, and of each parameter's, by relative distance.
 TOLERANCES = {
     "fp32": (2e-6, 1e-5),
     "bf16": (0.015, 0.04),  # PyTorch's own bf16: 0.004 to 0.012, and up to 0.022
 }
-AVX2 = {"avx2", "fma"}
-FAILS = ("false", FUSED_FP32, AVX2, "false: exit 1")
-LACKS = ("g++", FUSED_FP32, {"fma"}, "the processor lacks avx2")
-LACKS_BF16 = ("g++", FUSED_BF16, fused.AVX512 | AVX2, "the processor lacks avx512_bf16")
-NO_QUOTE = "CXX is 'g++ \"', which is no command: No closing quotation"
-NO_COMMAND = ('g++ "', FUSED_FP32, AVX2, NO_QUOTE)
-BLANK = (" ", FUSED_FP32, AVX2, "there is no compiler ' '")
 
 
 def simulated(format, lanes):
@@ -180,9 +162,7 @@ def test_with_dropout_gradients_are_autograds_under_the_same_masks(case):
     assert next(masks, None) is None
 
 
-@pytest.mark.parametrize(
-    ("build", "rate"), [("fp32", 0.0), ("fp32", 0.5), ("bf16, AVX512", 0.0)], indirect=["build"]
-)
+@pytest.mark.parametrize(("build", "rate"), [("fp32", 0.0), ("fp32", 0.5)], indirect=["build"])
 def test_at_other_rates_of_dropout_gradients_are_autograds(build, rate):
     group = Group("x", ModelConfig(), fraction=0.002, batch=64, dropout=rate)
     trainer = Trainer(group, QUICK, [0])
@@ -191,7 +171,7 @@ def test_at_other_rates_of_dropout_gradients_are_autograds(build, rate):
 
 
 @needs_fused
-@pytest.mark.parametrize("decay", [0.0, 0.2])
+@pytest.mark.parametrize("decay", [0.2])
 def test_twelve_steps_are_adamws(decay):
     """Two runs over the end of the warm-up: PyTorch's AdamW on their gradients does the same."""
     recipe = replace(QUICK, warmup=9)
@@ -230,7 +210,7 @@ def test_a_run_takes_the_same_steps_beside_another():
         assert torch.equal(together.parameters[name][1], p[0]), name
 
 
-@pytest.mark.parametrize("build", ["fp32", "bf16, AVX512"], indirect=True)
+@pytest.mark.parametrize("build", ["fp32"], indirect=True)
 def test_late_in_training_gradients_are_as_near_to_float64_as_pytorchs(build):
     """Losses are small at the end of a shipped run: the same masks, twelve batches of a tile.
 
@@ -274,32 +254,3 @@ def test_logits_are_the_references(case):
         for logits, stream in zip(ours, streams, strict=True):
             expected = reference.stack.unembed(reference.parameters, stream)
             assert distance({"": logits}, {"": expected}) < tolerance
-
-
-@pytest.mark.parametrize("case_of_failure", [FAILS, LACKS, LACKS_BF16, NO_COMMAND, BLANK])
-def test_where_it_cannot_be_built_one_line_says_why(
-    case_of_failure, tmp_path, monkeypatch, processor_with
-):
-    compiler, precision, instructions, message = case_of_failure
-    processor_with(instructions)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(BadInput, match=f"{re.escape(message)}.*such as auto"):
-        Trainer(Group("x", ModelConfig(), fraction=0.002), QUICK, [0], precision=precision)
-    assert message in fused.why_not(precision.format)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        ModelConfig(d_model=64),
-        ModelConfig(layers=4),
-        ModelConfig(width=11),
-        ModelConfig(d_ff=2048),
-        ModelConfig(d_ff=192),
-    ],
-)
-def test_models_of_other_sizes_are_refused(config):
-    with pytest.raises(BadInput, match=r"supports up to 3 layers.*: choose .* such as auto\.$"):
-        Trainer(Group("x", config, fraction=0.002), QUICK, [0], precision=FUSED_FP32)

@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_train import groups
-from carry_train.groups import GROUPS, RECIPES, find, find_recipe, parsed
+from carry_train.groups import GROUPS, find, parsed
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_a_listed_name_describes_the_listed_group(name):
+def test_a_listed_name_describes_the_listed_group():
     """Only the count of runs and the final MLP's curves are the list's own."""
-    listed = GROUPS[name]
-    described = parsed(name)
-    same = {"n_runs": listed.n_runs, "tracks_final_mlp": listed.tracks_final_mlp}
-    assert replace(described, **same) == listed
+    for name, listed in GROUPS.items():
+        same = {"n_runs": listed.n_runs, "tracks_final_mlp": listed.tracks_final_mlp}
+        assert replace(parsed(name), **same) == listed
 
 
 def test_every_part_of_a_name_is_read():
@@ -82,49 +80,17 @@ def test_each_group_has_one_name(data, layers, fraction, decay):
 
 
 @pytest.mark.parametrize(
-    ("name", "own_name"),
-    [
-        ("n2_s0.30_w0.2", "n2_s0.3_w0.2"),
-        ("n2_s.3_w.2", "n2_s0.3_w0.2"),
-        ("n2_s0.3_w0", "n2_s0.3_w0.0"),
-        ("n2_s3e-1_w1", "n2_s0.3_w1.0"),
-        ("n02_s0.3_w0.2", "n2_s0.3_w0.2"),
-        ("digits3_n2_s0.3_w0.2", "n2_s0.3_w0.2"),
-        ("n2_s0.3_w0.2_dff128_h2_d128_p0.1", "n2_s0.3_w0.2"),
-        ("n2_s0.3_w0.2_h4_dff256", "n2_s0.3_w0.2_dff256_h4"),
-        ("n2_decoder_w0.2_s0.3", "decoder_n2_s0.3_w0.2"),
-    ],
-)
-def test_another_spelling_is_refused_with_the_groups_name(name, own_name):
-    with pytest.raises(BadInput, match=f"is called {own_name}: expected that spelling"):
-        find(name)
-
-
-@pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("n2_s0.3_w0.2_", "expected a name such as n2_s0.3_w0.2"),
+        ("n2_s.3_w.2", "is called n2_s0.3_w0.2: expected that spelling"),
+        ("n2_s0.3_w0.2_dff128_h2_d128_p0.1", "is called n2_s0.3_w0.2: expected that spelling"),
         ("n2_s0.3", "expected a name such as n2_s0.3_w0"),
-        ("n2_s0.3_w0.2_n2", "expected a name such as n2_s0.3_w0.2"),
         ("n2_s0.3_w0.2_dff256.5", "expected a name such as n2_s0.3_w0.2"),
-        ("N2_s0.3_w0.2", "expected a name such as n2_s0.3_w0.2"),
-        ("n\u0662_s0.3_w0.2", "expected a name such as n3_s0.3_w0.2"),
-        ("", "expected a name such as"),
         ("digits5_n2_s0.3_w0.2", "digits5: expected 2 to 4 digits, since all sums are enumerated"),
-        ("digits1_n2_s0.3_w0.2", "digits1: expected 2 to 4"),
-        ("digits4_pad6_n2_s0.3_w0.2", "either digits or pad"),
-        ("pad6_primed5_finetuned5_n2_s0.3_w0.2", "either primed or finetuned"),
         ("primed5_n2_s0.3_w0.2", "expected a padded group"),
-        ("pad2_n2_s0.3_w0.2", "pad2: expected 3 to 12"),
         ("n2_s0.6_w0.2", "s0.6: expected a share of the 500,500 sums"),
-        ("n2_s0.0_w0.2", "s0.0: expected a share"),
         ("n2_s0.3_w1e999", "winf: expected 0 to 100"),
-        ("n2_s0.3_w1e+20", "w1e\\+20: expected 0 to 100"),
-        ("n2_s0.3_w1e+1", "called n2_s0.3_w10.0"),
-        ("n2_s0.3_w0.2_p1.0", "p1.0: expected 0 to 0.9"),
-        ("n0_s0.3_w0.2", "n0: expected 1 to 99 layers"),
         ("n2_s0.3_w0.2_h3", "expected heads of an even size"),
-        ("n2_s0.3_w0.2_dff0", "d_ff=0"),
     ],
 )
 def test_a_name_that_almost_parses_gets_one_line(name, message):
@@ -132,14 +98,6 @@ def test_a_name_that_almost_parses_gets_one_line(name, message):
         find(name)
     assert "\n" not in str(error.value)
     assert repr(name) in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["n2_s0.4_w0.5_dff256_h4", "pad5_n2_s0.3_w0.2"])
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_trains_a_group_that_nobody_listed(name, recipe):
-    group = find(name)
-    assert name not in groups.GROUPS
-    assert find_recipe(recipe, group).epochs(group) >= 1
 
 
 @pytest.mark.parametrize(("fraction", "n_train"), [(0.29, 145_145), (0.3, 150_150), (0.5, 250_250)])

@@ -83,13 +83,13 @@ def assert_same_files(folder, other_folder):
 
 @pytest.mark.slow
 def test_kill_minus_nine_changes_no_bit(whole, tmp_path):
-    """Killed at three random moments, then left alone: the same weights and history."""
+    """Killed at two random moments, then left alone: the same weights and history."""
     folder, draw, kills, code = tmp_path, np.random.default_rng(0), 0, -signal.SIGKILL
-    while kills < 3 or code:
+    while kills < 2 or code:
         if code == 0:
             folder = tmp_path / f"after-{kills}"
         code, _ = in_a_process(
-            folder, whole[1], kill_after=draw.uniform(0, 0.5 * whole[2]) if kills < 3 else None
+            folder, whole[1], kill_after=draw.uniform(0, 0.5 * whole[2]) if kills < 2 else None
         )
         kills += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
@@ -125,14 +125,8 @@ AVX512 = "avx512f avx512bw avx512dq avx512vl"
 @pytest.mark.parametrize(
     ("instructions", "name", "precision"),
     [
-        ("avx2 fma", groups.MAIN, "fused-fp32"),
-        ("avx2 fma", f"{groups.MAIN}_h4", "fused-fp32"),
         ("avx2 fma", f"{groups.MAIN}_d64", "torch-fp32"),  # fused has the paper's width only
-        (AVX512, groups.MAIN, "fused-fp32"),
         (f"{AVX512} avx512_bf16", groups.MAIN, "fused-bf16"),
-        ("sse2", groups.MAIN, "torch-fp32"),
-        (f"{AVX512} avx512_bf16", f"{groups.MAIN}_d64", "torch-bf16"),
-        ("sse2 amx_bf16", groups.MAIN, "torch-bf16"),
         ("asimd bf16", groups.MAIN, "fused-fp32"),  # on ARM
         ("", groups.MAIN, "torch-fp32"),  # as on macOS, where Linux's list is missing
     ],
@@ -191,45 +185,10 @@ def test_formats_are_timed_by_steps_of_the_groups_shapes(monkeypatch):
     assert clock[0] == 2 * 3600
 
 
-def test_in_place_of_a_very_large_group_the_main_one_is_timed(monkeypatch):
-    shapes = set()
-
-    class Untrained:
-        def __init__(self, group, *_):
-            shapes.add(group.config)
-
-        def train_epoch(self):
-            pass
-
-    monkeypatch.setattr(choice, "trainer_class", lambda precision: Untrained)
-    choice.timed((TORCH_FP32,), groups.find("n8_s0.3_w0.2_dff8192_d2048"), "cpu")
-    assert shapes == {groups.find(groups.MAIN).config}
-
-
-def test_another_processor_is_asked_anew(monkeypatch, processor_with):
-    monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
-    processor_with({"avx2", "fma"})
-    assert fused.why_not("fp32") == ""
-    assert "the processor lacks avx512_bf16, " in fused.why_not("bf16")
-    processor_with({"sse2"})
-    assert "the processor lacks avx2, fma" in fused.why_not("fp32")
-
-
-@pytest.mark.parametrize("emulated", [True, False])
-def test_auto_on_a_gpu_is_triton_or_what_the_gpu_multiplies_in(monkeypatch, emulated):
-    """Triton's step is for two layers or more, and may be missing."""
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: not emulated)
-    by_torch = choice.Choice(TORCH_FP32 if emulated else TORCH_BF16)
-    auto = REQUESTS["auto"]
-    assert choice.choose(auto, groups.find("n1_s0.3_w0.2"), QUICK, "cuda") == by_torch
-    monkeypatch.setitem(sys.modules, "carry_train.gpu_trainer", None)
-    assert choice.choose(auto, groups.find("n2_s0.3_w0.0"), QUICK, "cuda") == by_torch
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "precision"),
-    [("one layer", TORCH_BF16), ("decoder", TORCH_FP32), ("padded", TORCH_FP32)],
+    [("one layer", TORCH_BF16), ("padded", TORCH_FP32)],
 )
 def test_a_training_stops_within_an_epoch_and_goes_on(
     small_group, data, monkeypatch, shape, precision
@@ -392,7 +351,7 @@ def test_a_run_that_was_begun_keeps_its_precision(small_group, data):
 
 
 @needs_fused
-@pytest.mark.parametrize("version", [None, 3])
+@pytest.mark.parametrize("version", [None])
 def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_is_trained(
     version, data, monkeypatch
 ):
@@ -440,11 +399,6 @@ def test_who_takes_a_run_further_names_who_had_it_before(small_group, data, monk
     monkeypatch.setitem(groups.GROUPS, "small", small_group)
     checkpoints.publish(0, data / "runs")
     assert catalogue.load("small").record["runs"][0]["sessions"] == record["sessions"]
-
-
-def test_a_time_that_is_no_number_is_over_at_once():
-    assert loop.Clock(float("nan")).over
-    assert not loop.Clock(1.0).over
 
 
 def test_a_run_becomes_a_pair_of_files(small_group, data, monkeypatch):

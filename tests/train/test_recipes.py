@@ -112,13 +112,3 @@ def test_what_is_drawn_by_epoch_refuses_a_short_training(data):
     save_random(group, [0], "quick", 1, test_loss=np.ones(1))
     assert Page("fig99", source="ours", group=NAME).curves()["epochs"].tolist() == [1]
     assert catalogue.load_curves(NAME, recipe="quick")["runs"].tolist() == [0]
-
-
-def test_segments_divide_a_number_of_steps():
-    with pytest.raises(ValueError, match="minute: segments divide a number of steps"):
-        Recipe("minute", 1e-3, segments=3)
-
-
-def test_a_plan_counts_segments(carry, data):
-    out = carry("train", NAME, "--recipe", "minute", "--runs", "0", "--dry-run")[1]
-    assert "; run 0, 100 segments a run, about " in out

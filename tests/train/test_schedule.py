@@ -15,12 +15,12 @@ from carry_paper import catalogue
 from carry_paper.findings import dynamics, lengths
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger.entries import COMBINE
-from carry_paper.pages import playground, provenance
+from carry_paper.pages import playground
 from carry_paper.plots import curves as drawn
 from carry_train import curves, groups, loop
 from carry_train.checkpoints import Checkpoints, part
 from carry_train.groups import RECIPES, MoreSnapshots
-from carry_train.precisions import FUSED_FP32, TORCH_BF16, TORCH_FP32
+from carry_train.precisions import FUSED_FP32, TORCH_FP32
 from carry_train.trainer import Trainer
 from tests.findings import test_dynamics as planted
 from tests.helpers.trainings import QUICK, needs_fused, save_random
@@ -57,9 +57,7 @@ def few_tests(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "precision", [TORCH_FP32, TORCH_BF16, pytest.param(FUSED_FP32, marks=needs_fused)]
-)
+@pytest.mark.parametrize("precision", [TORCH_FP32, pytest.param(FUSED_FP32, marks=needs_fused)])
 def test_testing_less_often_changes_no_bit_of_what_is_trained(
     small_group, few_tests, monkeypatch, precision
 ):
@@ -80,17 +78,6 @@ def test_testing_less_often_changes_no_bit_of_what_is_trained(
     for name, tensor in often.items():
         at_tests = name.startswith("history/") and not name.startswith("history/train_")
         assert torch.equal(few[name], tensor[[0, 2, 4]] if at_tests else tensor), name
-
-
-def test_progress_has_the_last_test_and_its_epoch(small_group, few_tests, data):
-    lines = []
-    trainer, recipe = (
-        Trainer(small_group, QUICK, [0]),
-        Checkpoints(data / "checkpoints", small_group, QUICK),
-    )
-    loop.train_runs(trainer, recipe, loop.Clock(), lambda title, far, share: lines.append(far))
-    assert ["(after " in line for line in lines] == [False, True, False, False]
-    assert "(after 1), epoch 2/4" in lines[1]
 
 
 @pytest.mark.slow
@@ -147,22 +134,6 @@ def test_a_run_that_stopped_early_does_not_cut_the_others_short():
     together = curves.aligned([long, short])
     assert together["epochs"].tolist() == [1, 2, 4, 6]
     np.testing.assert_array_equal(together["loss"], [[1, 2, 4, 6], [1, 2, 4, np.nan]])
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epochs": [1, 2, 3], "test_loss": [1.0, 2.0]},
-        {"epochs": [1, 3, 2], "test_loss": [1.0, 2.0, 3.0]},
-        {"epochs": [0, 1, 2], "test_loss": [1.0, 2.0, 3.0]},
-        {"epochs": [1.0, 2.0], "test_loss": [1.0, 2.0]},
-        {"epochs": [], "test_loss": []},
-    ],
-)
-def test_curves_that_do_not_go_with_their_epochs_are_damaged(data, wrong):
-    save(0, **wrong)
-    with pytest.raises(BadInput, match="run0.npz is damaged"):
-        catalogue.load_curves(NAME)
 
 
 # ---------------------------------------------------------------- what is read off
@@ -330,14 +301,6 @@ def test_curves_are_drawn_at_epochs_that_were_tested():
     assert arrays["epoch"].tolist() == [*range(5, 51, 5), *range(60, 401, 10)]
     pattern = planted.one_layer()["pattern"]
     np.testing.assert_array_equal(arrays["attention"], pattern[0, [49, 149, 299]])
-
-
-def test_pages_say_which_epochs_their_curves_have():
-    assert provenance.tested_epochs(ramps()) == ""
-    sentence = provenance.tested_epochs(thin(ramps()))
-    assert "every epoch up to 50" in sentence
-    assert "at most 10 epochs apart" in sentence
-    assert "up to 9 epochs earlier" in sentence
 
 
 def test_the_slider_over_training_has_epochs_at_equal_distances(data, monkeypatch):
