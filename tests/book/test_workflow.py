@@ -10,7 +10,6 @@ import inputs
 import nbformat
 import part
 import pytest
-import staged
 from jupyter_client.manager import start_new_kernel
 
 from carry_core.files import ROOT
@@ -132,45 +131,6 @@ def test_a_part_that_is_none_is_refused_in_one_line(text):
     with pytest.raises(SystemExit, match=f"PART={text}: expected commit, or a number and how many"):
         part.parse(text)
     assert part.parse("2/8") == (2, 8)
-
-
-def git(root: Path, *arguments: str) -> None:
-    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    environment = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull}  # it may ask for signatures
-    command = ["git", *names, *arguments]
-    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
-
-
-@pytest.mark.needs("git")
-def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(
-    root, capsys
-):
-    path, executed = (
-        root / "notebooks" / "fig.ipynb",
-        root / "_build" / "book" / "notebooks" / "fig.ipynb",
-    )
-    git(root, "init", "--quiet")
-    git(root, "add", "notebooks")
-    git(root, "commit", "--quiet", "--message", "before")
-    changed = notebook("0.50")
-    changed.cells[0].source = "# Another heading"
-    nbformat.write(changed, path)
-    git(root, "add", "notebooks")
-    assert staged.main(["notebooks/fig.ipynb"], root) == 0, "its text may change"
-    changed.cells[1].source = "2"
-    nbformat.write(changed, path)
-    git(root, "add", "notebooks")
-    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "no executed copy"
-    assert "run make outputs" in capsys.readouterr().out
-    executed.parent.mkdir(parents=True)
-    ran = notebook("0.51")
-    ran.cells[1].source = "2"
-    nbformat.write(ran, executed)
-    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "other outputs"
-    nbformat.write(ran, path)
-    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "not staged"
-    git(root, "add", "notebooks")
-    assert staged.main(["notebooks/fig.ipynb"], root) == 0
 
 
 def notebook_in_one_kernel() -> nbformat.NotebookNode:

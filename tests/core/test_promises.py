@@ -36,7 +36,6 @@ from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
 from carry_fast import engine, plain
 from carry_fast.swaps import PatchedPasses, RowSwaps, swaps_between
-from carry_paper import bench
 from carry_paper.catalogue import load
 from carry_paper.findings import survey
 from carry_paper.findings.last_layer import LastLayer
@@ -922,36 +921,6 @@ def test_hooks_made_in_inference_mode_can_be_trained_through(small):
 
 
 # ---------------------------------------------------------------- speed
-
-
-@pytest.mark.slow
-def test_the_benchmark_has_a_ratio_for_the_intact_model_and_for_table_1():
-    rows = bench.predict(rounds=1, n_sums=300) + bench.checks(rounds=1, n_sums=300)
-    expected = [("intact", 1), ("Table 1", 4)] * 2 + [("Table 1, one pass each", 4)]
-    assert [(row["what"], row["passes"]) for row in rows] == expected
-    assert [row["against"] for row in rows] == ["plain passes"] * 2 + ["no checks"] * 3
-    assert all(row["ratio"] > 0 for row in rows)
-
-
-@pytest.mark.parametrize("kind", [Transformer, bench.OnePassEach])
-@pytest.mark.usefixtures("as_a_user_has_it")
-def test_the_benchmark_s_core_without_checks_checks_nothing_and_answers_alike(kind, monkeypatch):
-    torch.manual_seed(3)
-    model, (a, b) = kind(SMALL).eval(), drawn(SMALL)
-    interventions = [INTACT, Ablation(heads={(1, 0)}), Ablation(mlps={1}, positions=(5,))]
-    expected = measure.predict(model, a, b, interventions)
-    calls, check = [], sums.checked_sums
-    monkeypatch.setattr(sums, "checked_sums", lambda *x: calls.append(x) or check(*x))
-    monkeypatch.setattr("carry_core.hooks.changed_by", lambda hook, *x: calls.append(x) or hook(*x))
-    measure.predict(model, a, b, interventions)
-    assert calls
-    calls.clear()
-    with bench.unchecked(model):
-        answers = measure.predict(model, a, b, interventions)
-    assert calls == []
-    assert all(map(torch.equal, answers, expected))
-    with pytest.raises(BadInput):
-        measure.predict(model, a + 100, b, interventions)
 
 
 @pytest.mark.parametrize("name", ["embed", "blocks.0.attn.pattern", "blocks.1.resid_pre"])
