@@ -33,7 +33,7 @@ POSITION = re.compile(r"pos(\d+)")  # as `Layout.position_names` has it
 PNG_DPI = 96
 
 
-def show(item: Any, name: str | None = None, alt: str = "") -> None:
+def show(item: Any, name: str | None = None, alt: str = "", data: Any = None) -> None:
     """Put something on the page.
 
     Args:
@@ -45,6 +45,7 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
             notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. What has data comes with
             them as CSV there, and, unless they are large, in copies of the page with parameters of
             their own.
+        data: For a figure that has no data by itself, the frames or arrays that it draws.
     """
     from IPython.display import display
 
@@ -55,19 +56,19 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
     if isinstance(item, Figure):
         if was_injected():
             alt = alt_with_parameters(alt, injected())
-        data: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
+        outputs: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
-            data["image/svg+xml"] = svg(item, alt)
-        metadata |= {kind: {"alt": alt} for kind in data if "image" in kind}
+            outputs["image/svg+xml"] = svg(item, alt)
+        metadata |= {kind: {"alt": alt} for kind in outputs if "image" in kind}
     elif isinstance(item, pd.DataFrame | Styler):
-        data = _table(item)
+        outputs = _table(item)
     else:
-        data = {"text/html": item._repr_html_(), "text/plain": repr(item)}
-    csv = csv_of(item) if is_wanted() else ""
+        outputs = {"text/html": item._repr_html_(), "text/plain": repr(item)}
+    csv = csv_of(item, data) if is_wanted() else ""
     left_out = is_left_out(csv)
     if csv and not left_out:
-        data[CSV] = csv
-    display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        outputs[CSV] = csv
+    display(outputs, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
     if left_out:
         display(note_left_out(csv), raw=True)  # type: ignore[no-untyped-call]
 
