@@ -230,7 +230,7 @@ cluster-test: $(READY) #: train and run notebooks through SLURM, where a cluster
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
 
 # These builds take too long for `make test`, so .ci/run has this beside other targets, too.
-site-test: $(READY) #: build a small site from scratch, from what changed, and on one core, and compare
+site-test: $(READY) #: build a small site by Jupyter Book's own command, and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
 # npm removes what it is not told to install, so both packages come together, once for these versions.

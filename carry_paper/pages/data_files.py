@@ -1,8 +1,8 @@
 """The data of a page's figures and tables as CSV, and the files that have it.
 
 `show` puts the CSV into an output beside the picture or the HTML, in the executed copies of
-`make book` and in copies with parameters of their own. Committed notebooks do not have it: its last
-digits differ from one processor to another.
+`make book` and of `make rerun`. Committed notebooks do not have it: its last digits differ from one
+processor to another.
 """
 
 import gzip
@@ -16,41 +16,17 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 
 from carry_paper.ledger.export import NUMBER, csv_text
-from carry_paper.pages.parameters import was_injected
 from carry_train.files import replacing
 
 CSV = "text/csv"
 MANY_ROWS = 5_000  # of a cloud of points, whose numbers have four digits: half a pixel or less
 NUMBER_OF_A_CLOUD = ".4g"
 LARGEST_PLAIN = 4_000  # bytes; a longer file is compressed
-# Bytes of CSV in an output of a copy that papermill writes; no program shows them there.
-LARGEST_OUTPUT = 256_000
 
 
 def is_wanted() -> bool:
-    """Return True if outputs have their data: for the site, and in copies with own parameters."""
-    return is_for_the_site() or was_injected()
-
-
-def is_for_the_site() -> bool:
-    """Return True in a kernel of `make book`."""
-    return os.environ.get("CARRY_FIGURES") == "svg"
-
-
-def is_left_out(csv: str) -> bool:
-    """Return True if data are too large for an output; `make book` and `make rerun` keep all."""
-    keeps_all = is_for_the_site() or os.environ.get("CARRY_CSV") == "all"
-    return len(csv) > LARGEST_OUTPUT and not keeps_all
-
-
-def note_left_out(csv: str) -> dict[str, str]:
-    """Return an output in place of data that are too large for one."""
-    note = (
-        f"The data of this figure or table, {len(csv) / 1e6:.1f} MB of CSV, are not in this "
-        "notebook. To get them as a file, run papermill with CARRY_CSV=all in the environment, "
-        "then carry fill."
-    )
-    return {"text/html": f'<p class="data-links">{note}</p>', "text/plain": note}
+    """Return True if outputs have their data: for `make book`, `make rerun`, or whoever asks."""
+    return os.environ.get("CARRY_FIGURES") == "svg" or os.environ.get("CARRY_CSV") == "all"
 
 
 def csv_of(item: Any, data: Any = None) -> str:
@@ -85,6 +61,9 @@ def table_of(data: Any, level: int = 1) -> pd.DataFrame:
             block = table_of(part, level + 1)
             block.insert(0, "part" if level == 1 else f"part {level}", name)
             blocks.append(block)
+        elif isinstance(part, list | tuple) and any(map(np.ndim, part)):
+            for i, array in enumerate(part):  # they may be of several shapes
+                arrays.setdefault(np.shape(array), {})[f"{name} {i}"] = np.ravel(array)
         else:
             arrays.setdefault(np.shape(part), {})[str(name)] = np.ravel(part)
     for shape, columns in arrays.items():

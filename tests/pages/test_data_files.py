@@ -1,7 +1,6 @@
 """The data of figures and tables: exactly what they show, by name, and where it is written."""
 
 import io
-from types import SimpleNamespace
 
 import IPython
 import IPython.display
@@ -63,6 +62,9 @@ def test_frames_have_their_names():
     nested = {"group": {OURS: cells[["run"]]}}
     assert data_files.csv_of(Figure(), nested).startswith("part,part 2,run\ngroup,our weights,2\n")
     assert data_files.csv_of(Figure()) == ""
+    of_two_shapes = {"x": [np.array([0.5]), np.array([1, 2])]}
+    csv = "axis 0,x 0,x 1\n0,0.5,\n0,,1\n1,,2\n"
+    assert data_files.csv_of(Figure(), of_two_shapes) == csv
     assert data_files.csv_of(Figure(), {"x": [0.5, 1.5]}) == "axis 0,x\n0,0.5\n1,1.5\n"
 
 
@@ -88,42 +90,19 @@ def test_a_table_is_tidy():
 
 
 def test_data_come_with_outputs_where_they_are_asked_for(monkeypatch):
-    """On the site, and in copies with parameters of their own; committed outputs have none."""
+    """On the site, and in reruns; committed outputs have none."""
     outputs: list[dict[str, str]] = []
     monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
-    monkeypatch.delenv("CARRY_FIGURES", raising=False)
+    for name in ("CARRY_FIGURES", "CARRY_CSV"):
+        monkeypatch.delenv(name, raising=False)
     table = pd.DataFrame({"a": [1.5]})
     show(table)
     monkeypatch.setenv("CARRY_FIGURES", "svg")
     show(table)
     monkeypatch.delenv("CARRY_FIGURES")
-    kernel = SimpleNamespace(user_ns={"In": ["", "# Parameters\nrun = 3\n"]})
-    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
+    monkeypatch.setenv("CARRY_CSV", "all")
     show(table)
     assert [output.get("text/csv") for output in outputs] == [None, "a\n1.5\n", "a\n1.5\n"]
-
-
-@pytest.mark.parametrize(
-    ("environment", "is_whole"),
-    [({}, False), ({"CARRY_CSV": "all"}, True), ({"CARRY_FIGURES": "svg"}, True)],
-)
-def test_large_data_are_left_out_of_what_papermill_writes(monkeypatch, environment, is_whole):
-    """A line says how to have them; `make book` and `make rerun` have them all."""
-    outputs: list[dict[str, str]] = []
-    monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
-    kernel = SimpleNamespace(user_ns={"In": ["", "# Parameters\nrun = 3\n"]})
-    monkeypatch.setattr(IPython, "get_ipython", lambda: kernel)
-    monkeypatch.setattr(data_files, "LARGEST_OUTPUT", 100)
-    for name in ("CARRY_CSV", "CARRY_FIGURES"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    show(pd.DataFrame({"a": range(10)}))
-    show(pd.DataFrame({"a": range(1000)}))
-    assert ["text/csv" in output for output in outputs[:2]] == [True, is_whole]
-    assert len(outputs) == 2 + (not is_whole)
-    if not is_whole:
-        assert outputs[2]["text/plain"].startswith("The data of this figure or table, 0.0 MB")
 
 
 def test_files_stand_beside_a_notebook_with_links_to_them(tmp_path):
