@@ -132,8 +132,8 @@ lines: $(READY) #: recompute data/results/lines.csv.gz likewise, from all weight
 measurements: $(READY) #: measure what data/measurements lacks likewise, or has of other weights; nothing that is there is measured again
 	@for of in author ours "ours n2_s0.3_w0.2 --recipe quick --runs 0-63 --sums 20000"; do .venv/bin/carry measure --source $$of || exit 1; done
 
-measured-again: $(READY) #: measure rows of data/measurements anew for SECONDS of the processor, and compare; the commit chooses which
-	@$(PY) workflow/measured_again.py $(or $(SECONDS),60)
+measured-again: $(READY) #: measure rows of data/measurements anew for SECONDS of the processor, and compare; RENEW=2 gives stale rows today's digest if two of each quantity agree
+	@$(PY) workflow/measured_again.py $(if $(RENEW),--renew $(RENEW) --source $(or $(SOURCE),ours),--seconds $(or $(SECONDS),60))
 
 causes: $(READY) #: print the experiments behind the reasons in data/claims.yml, from our weights and the author's imported ones: four CPU minutes
 	.venv/bin/python workflow/causes.py

@@ -1,11 +1,15 @@
-"""Measure a part of the shipped rows anew, for `make measured-again`: measured_again.py SECONDS.
+"""Measure a part of the stored rows anew: measured_again.py --seconds 60 | --renew 2.
 
-The rows are of our runs in `data/runs`. They are measured one after the other, in an order that the
-hash of the commit chooses, until so many seconds of the processor are over. Stale ones, which other
-code measured, come first. A row that differs from what is stored by more than `CLOSE` is printed,
-and the exit code is 1.
+With `--seconds` (`make measured-again`), rows of our runs in `data/runs` are measured in an order
+that the hash of the commit chooses, until so many seconds of the processor are over. Stale ones,
+which other code measured, come first. With `--renew`, so many stale rows of each quantity, source
+and recipe are measured; if all of a quantity's are as stored, its stale rows get the digest of
+today's code. That is for code that was only written differently: what it measures anew is a sample.
+
+A row that differs from what is stored by more than `CLOSE` is printed, and the exit code is 1.
 """
 
+import argparse
 import random
 import sys
 import time
@@ -15,7 +19,7 @@ from typing import Any
 import pandas as pd
 from part import commit_number
 
-from carry_core import carries, measure, sums
+from carry_core import carries, measure, runs, sums
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
 from carry_paper import measurements
@@ -43,15 +47,25 @@ def of_single_runs() -> dict[Key, Quantity]:
     return by_key
 
 
-def in_order(number: int, asked: Mapping[Key, Quantity]) -> list[Row]:
-    """Return the rows that can be measured anew: stale ones first, else as the number shuffles."""
-    table = measurements.read("ours")
+def of_runs(table: pd.DataFrame, asked: Mapping[Key, Quantity]) -> list[Row]:
+    """Return the rows of single runs that can be measured anew."""
     rows = []
-    for row in table[(table.ships == 1) & table.run.notna()].to_dict("records"):
+    for row in table[can_be_loaded(table)].to_dict("records"):
         for name in measurements.WHOLE:
             row[name] = None if pd.isna(row[name]) else int(row[name])
         if (row["quantity"], row["epoch"]) in asked:
             rows.append(row)
+    return rows
+
+
+def can_be_loaded(table: pd.DataFrame) -> "pd.Series[bool]":
+    """Return True for each row of a run whose weights ship, or are the author's."""
+    return table.run.notna() & ((table.ships == 1) | (table.source == "author"))
+
+
+def in_order(number: int, asked: Mapping[Key, Quantity]) -> list[Row]:
+    """Return our rows that can be measured anew: stale ones first, else as the number shuffles."""
+    rows = of_runs(measurements.read("ours"), asked)
     random.Random(number).shuffle(rows)
     return sorted(rows, key=lambda row: not is_stale(row, asked))
 
@@ -74,8 +88,8 @@ def measured(row: Row, quantity: Quantity) -> Row:
     """Return a row as it is measured now."""
     selection = {row["group"]: {"recipe": row["recipe"], "runs": [row["run"]]}}
     evidence = Evidence(
-        "ours",
-        selection=selection,
+        row["source"],
+        selection=selection if row["source"] == "ours" else None,
         surveyed=lambda group: surveyed_sums(group, row["sums"]),
     )
     quantity.places = {row["group"]: None}
@@ -103,7 +117,17 @@ def differences(stored: Any, again: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: {stored!r} is stored, {again!r} is measured now"
 
 
-def main(seconds: float) -> int:
+def print_differences(row: Row, asked: Mapping[Key, Quantity]) -> bool:
+    """Measure a row anew, and print a line for each difference; return True if there is one."""
+    again = measured(row, asked[row["quantity"], row["epoch"]])
+    lines = list(differences(all_fields(row), all_fields(again)))
+    for line in lines:
+        where = f"{row['group']} run {row['run']}, {row['recipe']}"
+        print(f"{row['quantity']} of {where}{line}")
+    return bool(lines)
+
+
+def measure_for(seconds: float) -> int:
     """Measure rows anew for some seconds; return 1 if one differs, else 0."""
     asked = of_single_runs()
     rows = in_order(commit_number(), asked)
@@ -111,14 +135,8 @@ def main(seconds: float) -> int:
     n_measured = n_differing = 0
     start = time.process_time()
     while rows and time.process_time() - start < seconds:
-        row = rows.pop(0)
-        again = measured(row, asked[row["quantity"], row["epoch"]])
-        lines = list(differences(all_fields(row), all_fields(again)))
+        n_differing += print_differences(rows.pop(0), asked)
         n_measured += 1
-        n_differing += bool(lines)
-        name = f"{row['quantity']} of {row['group']} run {row['run']}, {row['recipe']}"
-        for line in lines:
-            print(f"{name}{line}")
     print(
         f"{n_measured} rows measured again, {n_differing} differ; {n_stale} stale rows, which "
         "`carry measure` renews."
@@ -126,5 +144,50 @@ def main(seconds: float) -> int:
     return int(n_differing > 0)
 
 
+def renew(source: str, n_rows: int) -> int:
+    """Give stale rows today's digest, if so many of each quantity are as they are stored.
+
+    Returns:
+        1 if a row differs, else 0.
+    """
+    asked = of_single_runs()
+    table = measurements.read(source)
+    stale = [row for row in of_runs(table, asked) if is_stale(row, asked)]
+    random.Random(commit_number()).shuffle(stale)
+    samples: dict[tuple[str, int | None, str], list[Row]] = {}
+    for row in stale:
+        sample = samples.setdefault((row["quantity"], row["epoch"], row["recipe"]), [])
+        if len(sample) < n_rows:
+            sample.append(row)
+    differing = set()
+    for (name, epoch, _), sample in samples.items():
+        if any(print_differences(row, asked) for row in sample):
+            differing.add((name, epoch))
+    for (name, epoch), quantity in asked.items():
+        if (name, epoch) not in differing:
+            is_epoch = table.epoch.isna() if epoch is None else table.epoch == epoch
+            is_of_quantity = (table.quantity == name) & is_epoch & can_be_loaded(table)
+            table.loc[is_of_quantity, "code"] = code_digest.digest(quantity.function)
+    measurements.write(source, table)
+    print(
+        f"{source}: {sum(map(len, samples.values()))} of {len(stale)} stale rows measured again, "
+        f"of {len(samples)} quantities and recipes; {len(differing)} quantities differ."
+    )
+    return int(bool(differing))
+
+
+def main(arguments: list[str]) -> int:
+    """Measure rows anew; return 1 if one differs, else 0."""
+    parser = argparse.ArgumentParser(prog="measured_again.py")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--seconds", type=float)
+    how.add_argument("--renew", type=int, metavar="ROWS")
+    parser.add_argument("--source", choices=runs.SOURCES, default="ours")
+    chosen = parser.parse_args(arguments)
+    if chosen.renew is None:
+        return measure_for(chosen.seconds)
+    return renew(chosen.source, chosen.renew)
+
+
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

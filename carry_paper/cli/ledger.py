@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from carry_core import measure
+from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.sums import Numbers
@@ -34,7 +34,13 @@ ONLY = click.option(
 
 
 @click.command("claims")
-@SOURCE
+@click.option(
+    "--source",
+    type=click.Choice(runs.SOURCES),
+    default="ours",
+    show_default=True,
+    help="Our weights or the author's.",
+)
 @ONLY
 @click.option(
     "--against",

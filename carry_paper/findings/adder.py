@@ -25,9 +25,6 @@ from carry_paper.findings.survey import random_sums
 # From this share of sums on, a part's truth table is roughly the schoolbook's: halfway from a coin
 # to the truth. The paper makes "a rough comparison".
 ROUGH_AGREEMENT = Bar(0.75, perfect=1, chance=0.5)
-# The last attention leaves at most this share of the errors about the carry-in that were made
-# before it.
-ERRORS_LEFT = Bar(0.5, perfect=0, chance=1)
 ADDED = 6_000  # random sums for the truth tables: some sixty for each pair of digits
 
 
@@ -222,19 +219,13 @@ def first_layer_adds(measured: Fields, *, agreement: float = ROUGH_AGREEMENT) ->
     return bool(min(measured["tens"], measured["ones"]) >= agreement)
 
 
-def attention_is_the_carry_line(
-    measured: Fields,
-    *,
-    agreement: float = ROUGH_AGREEMENT,
-    errors_left: float = ERRORS_LEFT,
-) -> bool:
+def attention_is_the_carry_line(measured: Fields, *, agreement: float = ROUGH_AGREEMENT) -> bool:
     """Return True if the carry-in of `full_adder` comes with the last attention.
 
-    It can be read after that layer's attention, which leaves few of the errors that were made
-    before it, in the better column.
+    It can be read after that attention in both columns, and before it in neither.
     """
-    after, before = measured["carry"], max(measured["carry_before_the_last_attention"])
-    return bool(after >= agreement and 1 - after <= errors_left * (1 - before))
+    before = measured["carry_before_the_last_attention"]
+    return bool(measured["carry"] >= agreement > max(before))
 
 
 def mlp_is_the_second_xor(measured: Fields, *, agreement: float = ROUGH_AGREEMENT) -> bool:

@@ -309,10 +309,17 @@ def strong_decay_transition(evidence: Evidence) -> pd.DataFrame:
     )
 
 
-def changes_with_both_heads(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
-    """Return True if accuracy and attention change together, and both heads come to pass half."""
-    both_pass = bool(pd.notna(measured["last_head_passes_half"]))
-    return both_pass and changes_together(measured, share=share)
+def changes_with_a_head(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
+    """Return True if accuracy changes together with the attention of either head.
+
+    "There is a distinct pattern after each transition …, which can happen separately in each head"
+    (Fig. 2).
+    """
+    for head in ("attention_passes_half", "last_head_passes_half"):
+        lag = measured["steepest_rise"] - measured[head]
+        if coincides(lag, measured["planned"], share):
+            return True
+    return False
 
 
 def heads_change_apart(evidence: Evidence) -> pd.DataFrame:

@@ -178,6 +178,8 @@ def worst_cells(table: ClassAccuracies) -> WorstCells:
 
 # A part whose ablation costs fewer exact matches does not matter.
 EXACT_MATCH_COST = Bar(0.1, perfect=0)
+# A head that costs more exact matches than another, by as much, matters more than it does.
+LEAST_LEAD = Bar(0.01, perfect=0)
 # From this accuracy on, the digits of a cell count as correct.
 CELL_ACCURACY = Bar(0.99, perfect=1)
 STAYS_CORRECT = 0.9  # an ablation after which so many digits stay correct does little
@@ -239,9 +241,9 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-def matters_more(measured: Fields, *, least_cost: float = EXACT_MATCH_COST) -> bool:
+def matters_more(measured: Fields, *, least_lead: float = LEAST_LEAD) -> bool:
     """Return True if the decision head of `decision` costs more than the other head."""
-    return bool(measured["value"] >= least_cost)
+    return bool(measured["value"] >= least_lead)
 
 
 def carries_stay(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:

@@ -93,7 +93,7 @@ class Entry:
         rule: Decides from a run's fields whether it shows a finding; None for a number.
         combine: The name in `COMBINE` of how the runs' values become the row's.
         counts: For a count, the rule by which a run counts.
-        shown_run: The released run whose number the paper prints; None if it is about all runs.
+        shown_run: The released run that the paper speaks of; None if it speaks of all runs.
         among: The runs that the number is about; None if all are.
         beside: The runs of another group with which the rule compares each run.
         parents: The groups from which the runs were trained on, whose weights are read as well.

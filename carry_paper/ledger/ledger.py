@@ -204,6 +204,9 @@ class Combined:
         n_runs: The number of the runs behind it.
         shows_at: What each run shows at other bars, by `bars.variants`.
         shows_without: What each run shows if a control run is left out, by that run in words.
+        counted_at: Which runs are counted at other bars, 1 or 0 for each, by `bars.variants`.
+        place: The place, among the runs, of the only one that a finding is about; None if it is
+            about all of them.
     """
 
     row: Row
@@ -211,6 +214,12 @@ class Combined:
     n_runs: int = 0
     shows_at: Mapping[str, list[bool | None]] = field(default_factory=dict)
     shows_without: Mapping[str, list[bool | None]] = field(default_factory=dict)
+    counted_at: Mapping[str, list[float]] = field(default_factory=dict)
+    place: int | None = None
+
+    def about(self, shows: Sequence[bool | None]) -> Sequence[bool | None]:
+        """Return what those runs show that the finding is about."""
+        return shows if self.place is None else [shows[self.place]]
 
 
 class Query(Rows):
@@ -469,7 +478,12 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
         fields={**_keys(records), **lists},
         detail=entry.method,
     )
-    return Combined(row, n_runs=len(records), shows_at=shows_at, shows_without=shows_without)
+    place = None
+    if entry.shown_run is not None and measured.source == "author":
+        place = [record["run"] for record in records].index(entry.shown_run)
+    return Combined(
+        row, n_runs=len(records), shows_at=shows_at, shows_without=shows_without, place=place
+    )
 
 
 def whole(record: Record) -> dict[str, Any]:
@@ -509,7 +523,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
     )
     of_group = len(measured.runs.get(entry.groups[0], ())) if entry.groups else 0
     n_runs = max(of_group, len(records)) if entry.among is not None else len(records)
-    return Combined(row, noises[0], n_runs)
+    counted_at = {}
+    for bar, rule in variants(entry.counts).items():
+        counted_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
+    return Combined(row, noises[0], n_runs, counted_at=counted_at)
 
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
@@ -587,9 +604,15 @@ def judged(
     judgement = judge(claim, source, combined, author_runs, table)
     others = {}
     for bar, shows in combined.shows_at.items():
-        verdict = judge_shown(claim, source, shows).verdict
+        verdict = judge_shown(claim, source, combined.about(shows)).verdict
         if verdict != judgement.verdict:
             others[bar] = verdict
+    if source == "author":  # ours are compared with his, which other bars count otherwise
+        for bar, counted in combined.counted_at.items():
+            at_bar = replace(combined, row=replace(row, value=sum(counted), runs=counted))
+            verdict = judge(claim, source, at_bar, author_runs, table).verdict
+            if verdict != judgement.verdict:
+                others[bar] = verdict
     std = None
     if len(row.runs) > 1 and not row.pooled and None not in row.runs:
         std = stored(np.std(row.runs, axis=0, ddof=1))
@@ -625,10 +648,10 @@ def judge(
     """Return the verdict on a row; arguments are as in `judged`."""
     row = combined.row
     if "shows" in row.fields:
-        judgement = judge_shown(claim, source, row.fields["shows"])
+        judgement = judge_shown(claim, source, combined.about(row.fields["shows"]))
         others = {}
         for control, shows in combined.shows_without.items():
-            others[control] = judge_shown(claim, source, shows).verdict
+            others[control] = judge_shown(claim, source, combined.about(shows)).verdict
         return verdicts.hangs_on_a_control(judgement, others)
     value = verdicts.as_array(row.value)
     values = stacked(row.runs)

@@ -265,8 +265,12 @@ ROWS: dict[str, Entry] = {
         value="lowest_right_or_too_large",
         ablate=LAST_HEADS,
     ),
-    "finding/previous_sum": finding(MAIN, heads.previous_sum, shows=heads.previous_sum_comes),
-    "finding/own_sum": finding(MAIN, typology.own_sum, shows=typology.others_bring_own_sum),
+    "finding/previous_sum": finding(
+        MAIN, heads.previous_sum, shows=heads.previous_sum_comes, shown_run=MAIN_RUN
+    ),
+    "finding/own_sum": finding(
+        MAIN, typology.own_sum, shows=typology.others_bring_own_sum, shown_run=MAIN_RUN
+    ),
     "finding/final_mlp_carries": finding(MAIN, heads.final_mlp_carries, shows=heads.cannot_carry),
     "finding/joint_ablation": finding(
         MAIN,
@@ -274,13 +278,14 @@ ROWS: dict[str, Entry] = {
         shows=heads.adds_without_carrying,
         ablate=[*LAST_HEADS, *map(heads.with_final_mlp, LAST_HEADS)],
     ),
-    "finding/layer0_tens": finding(MAIN, geometry.layer0_tens, shows=geometry.leads),
+    "finding/layer0_tens": finding(
+        MAIN, geometry.layer0_tens, shows=geometry.leads, shown_run=MAIN_RUN
+    ),
     "finding/layer0_tens_either": finding(
         MAIN, geometry.layer0_tens_either, shows=geometry.separates
     ),
-    "finding/layer0_nine": finding(MAIN, geometry.layer0_nine, shows=geometry.separates),
-    "finding/layer0_nine_either": finding(
-        MAIN, geometry.layer0_nine_either, shows=geometry.separates
+    "finding/layer0_nine": finding(
+        MAIN, geometry.layer0_nine, shows=geometry.separates, shown_run=MAIN_RUN
     ),
     "finding/layer1_carry": finding(
         MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_7, value="axis_1_at_7"
@@ -298,6 +303,7 @@ ROWS: dict[str, Entry] = {
         MAIN,
         geometry.pca_without_decision_head,
         shows=geometry.only_the_other_head_leaves_it,
+        shown_run=MAIN_RUN,
     ),
     "finding/squashing": finding(MAIN, heads.squashing, shows=heads.squashes),
     # Sec. 5: the final MLP
@@ -321,7 +327,7 @@ ROWS: dict[str, Entry] = {
     ),
     # App. C
     "finding/strong_decay_transition": finding(
-        N1_W1, dynamics.strong_decay_transition, shows=dynamics.changes_with_both_heads
+        N1_W1, dynamics.strong_decay_transition, shows=dynamics.changes_with_a_head
     ),
     "finding/loss_increases": finding(
         N1_W0,

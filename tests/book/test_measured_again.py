@@ -26,17 +26,31 @@ def test_rows_that_agree_pass_and_stale_ones_come_first(stored, monkeypatch, cap
     monkeypatch.setattr(measurements, "read", lambda source: changed)
     rows = measured_again.in_order(0, measured_again.of_single_runs())
     assert [row["run"] for row in rows] == [1, 0]
-    assert measured_again.main(60) == 0
+    assert measured_again.main(["--seconds", "60"]) == 0
     assert capsys.readouterr().out.startswith("2 rows measured again, 0 differ; 1 stale rows")
 
 
 def test_a_row_that_differs_is_named(stored, monkeypatch, capsys):
     changed = stored.assign(value=pd.Series([0.1, *stored.value[1:]], stored.index, dtype=object))
     monkeypatch.setattr(measurements, "read", lambda source: changed)
-    assert measured_again.main(60) == 1
+    assert measured_again.main(["--seconds", "60"]) == 1
     line, last = capsys.readouterr().out.splitlines()
     assert line.startswith(f"heads.staircase of {MAIN} run 0, paper/value: 0.1 is stored, 0.77")
     assert last.startswith("2 rows measured again, 1 differ")
+
+
+def test_stale_rows_get_todays_digest_only_if_a_sample_is_as_stored(stored, monkeypatch, capsys):
+    written = {}
+    monkeypatch.setattr(measurements, "write", written.__setitem__)
+    stale = stored.assign(code="0" * 16)
+    monkeypatch.setattr(measurements, "read", lambda source: stale.copy())
+    assert measured_again.main(["--renew", "1"]) == 0
+    assert set(written["ours"].code) == {code_digest.digest(heads.staircase)}
+    wrong = stale.assign(value=pd.Series([0.1, 0.1], stale.index, dtype=object))
+    monkeypatch.setattr(measurements, "read", lambda source: wrong.copy())
+    assert measured_again.main(["--renew", "1"]) == 1
+    assert set(written["ours"].code) == {"0" * 16}
+    assert "1 of 2 stale rows measured again, of 1 quantities" in capsys.readouterr().out
 
 
 def test_nested_fields_are_compared_one_by_one():

@@ -42,6 +42,7 @@ GONE = {
     "beyond/one_head",
     "beyond/past_final_mlp",
     "beyond/random_neurons",
+    "finding/layer0_nine_either",
 }
 
 

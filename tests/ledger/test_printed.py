@@ -120,7 +120,7 @@ NOT_FED = {
             *("finding/carry_in_layer0", "finding/unpadded_fail", "finding/mlp_2500"),
             *("finding/primed_parts", "finding/primed_head", "finding/primed_spared"),
             *("finding/carry_axis_long", "finding/carry_axis_finetuned"),
-            *("finding/layer0_nine", "finding/layer0_nine_either"),
+            "finding/layer0_nine",
             *("finding/carry_on_some_axis", "finding/loss_increases"),
             *("finding/weights_not_saturated", "finding/heads_separately"),
             *("finding/decoder_current_sum", "finding/four_digits_previous_sum"),
