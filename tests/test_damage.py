@@ -334,7 +334,6 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("claims", rows(CLAIM, {"unit": 0}), "unit"),
     ("claims", rows(CLAIM, {"single": "no"}), "single"),
     ("claims", lambda path: path.write_text("- {id: a, id: b}"), "id stands twice at line 1"),
-    ("claims", lambda path: path.write_text("a: &a {}\nb: {<<: [*a, *a]}"), "<< takes one mapping"),
     ("measurements", rows(MEASURED, {}, {}), "a measurement stands twice"),
     ("measurements", rows(MEASURED, {"source": "author"}), "rows of the source author"),
     ("measurements", rows(MEASURED, {"recipe": "slow"}), "'slow' is unknown"),
