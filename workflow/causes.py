@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
-from scipy.stats import mannwhitneyu
 
 from carry_core import measure
 from carry_core.errors import BadInput
@@ -23,7 +22,6 @@ class Part(NamedTuple):
     """An experiment, the rows that it is about, its groups, and the sums on which it is done.
 
     Attributes:
-        compared: The field by which the sources and recipes are compared; "" for none.
         epochs: True to go through the stored epochs, too.
     """
 
@@ -31,7 +29,6 @@ class Part(NamedTuple):
     experiment: Experiment
     groups: tuple[str, ...]
     sums: Callable[[], tuple[Numbers, Numbers]]
-    compared: str = ""
     epochs: bool = False
 
 
@@ -45,14 +42,12 @@ PARTS = (
         causes.without_final_mlp,
         (base.W0, base.S01, base.DFF1024, base.N3),
         of_all_classes,
-        "zero_no_carry",
     ),
     Part(
         "finding/three_layers_heads",
         causes.costliest_heads,
         (base.N3,),
         lambda: random_sums(3, 6_000),
-        "zero",
     ),
     Part(
         "finding/decoder, finding/decoder_mlp",
@@ -98,8 +93,6 @@ def main() -> None:
                         rows[key] = dict(part.experiment(loaded.model(run, epoch), a, b))
             table = pd.DataFrame.from_dict(rows, orient="index")
             print(table.round(3).to_string())
-            if part.compared:
-                print(comparisons(table[part.compared]))
 
 
 def sets_of_runs(group: str) -> dict[str, catalogue.GroupRuns]:
@@ -116,19 +109,6 @@ def sets_of_runs(group: str) -> dict[str, catalogue.GroupRuns]:
         except BadInput as error:
             print(f"{label}: {error}")
     return loaded
-
-
-def comparisons(values: "pd.Series[float]") -> str:
-    """Return the p-value of a Mann-Whitney test between quick runs and those by the paper's.
-
-    Where there are no runs by quick any more, it says so.
-    """
-    labels = values.index.get_level_values(0)
-    by_paper, quick = values[labels != "quick"], values[labels == "quick"]
-    if quick.empty:
-        return f"{values.name}: no runs by quick are here to compare with."
-    p = mannwhitneyu(by_paper, quick).pvalue
-    return f"{values.name}: quick against the paper's protocol, Mann-Whitney p = {p:.2g}"
 
 
 if __name__ == "__main__":

@@ -105,7 +105,6 @@ def card(group: Group, records: Sequence[dict[str, Any]]) -> str:
         exact_matches=last_values(history["test_whole"]),
         longer=last_values(history["long_whole"]) if "long_whole" in history else [],
         verdicts=verdicts(group.name),
-        address=catalogue.address().removeprefix(" at "),
     )
 
 

@@ -8,7 +8,6 @@ import json
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, data_dir
 from carry_paper.findings import cell_map, cells
-from carry_paper.ledger import claims, ledger
 from carry_paper.pages.standalone import fill
 from carry_train import choice, groups, loop, progress, seeds
 from carry_train.precisions import AUTO, REQUESTS, Request
@@ -194,35 +192,18 @@ def run_again(name: str, group: str, source: str, out: Path) -> int:
     return 0
 
 
-def count_verdicts(name: str, group: str, source: str) -> str:
-    """Return the verdicts of the ledger's rows of a page and group, such as `3 reproduced`.
-
-    There are none for other weights than those that the rows were made from.
-    """
-    if ledger.has_other_weights(source, group):
-        return ""
-    rows = ledger.by_id(source)
-    counts: Counter[str] = Counter()
-    for claim in claims.claims().values():
-        row = rows.get(claim.id)
-        if row is not None and claim.notebook == name and group in row.groups:
-            counts[row.verdict] += 1
-    return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
-
-
 def print_table(outs: Sequence[str]) -> None:
     """Print a line for each notebook and group, with the executed copy or why there is none."""
     rows = []
     for out in map(Path, outs):
-        source, group, name = out.parent.parent.name, out.parent.name, out.stem
+        group, name = out.parent.name, out.stem
         if out.exists():
             outcome = json.loads(out.read_text())
-            verdicts = count_verdicts(name, group, source)
             copy = outcome["message"] or str(out.with_suffix(".ipynb"))
-            rows.append((name, group, verdicts, outcome["seconds"], copy))
+            rows.append((name, group, outcome["seconds"], copy))
         else:
-            rows.append((name, group, "", "", f"failed: {out.with_suffix('.log')}"))
-    columns = ["notebook", "group", "ledger", "seconds", "executed copy"]
+            rows.append((name, group, "", f"failed: {out.with_suffix('.log')}"))
+    columns = ["notebook", "group", "seconds", "executed copy"]
     print(pd.DataFrame(rows, columns=columns).to_string(index=False))
 
 

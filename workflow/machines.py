@@ -3,17 +3,15 @@
 Each entry of `MACHINES` is this machine with something hidden, set or added. Those of `WHOLE` run
 what the README promises, `make book` and then `make test`, in a fresh clone; those of `MARKED` run
 the tests with the marker `machine`, whose outcome may depend on the machine; those of `ORDERS` run
-all fast tests in another order. The table says which machines could not be simulated here; it is in
-`_build/machines`, with the logs.
+all fast tests in another order. A line for each says how that ended; the logs are in
+`_build/machines`.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -24,6 +22,8 @@ import part
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "_build" / "machines"
+
+FAILED = "FAILED"
 
 # Programs, by patterns of their names.
 CHROMIUM = ("chromium*", "google-chrome*", "chrome")
@@ -145,28 +145,6 @@ MACHINES = WHOLE | MARKED | ORDERS
 UNSET = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS", "PYTHON", "XDG_CACHE_HOME")
 
 
-@dataclass
-class Outcome:
-    """The outcome of the tests on a machine."""
-
-    name: str
-    result: str
-    seconds: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)  # of skipped tests
-
-    def row(self) -> str:
-        """Return a row of the report's table."""
-        failed = self.counts["failed"] + self.counts["error"]
-        reasons = "; ".join(f"{count} × {reason}" for reason, count in self.reasons.most_common())
-        numbers = f"{self.counts['passed']} | {self.counts['skipped']} | {failed}"
-        return f"| {self.name} | {self.result} | {numbers} | {self.seconds:.0f} | {reasons} |"
-
-
-HEAD = "| machine | result | passed | skipped | failed | seconds | why tests were skipped |\n"
-HEAD += "|---|---|---|---|---|---|---|"
-
-
 def path_without(hidden: Sequence[str], links: Path) -> Iterator[str]:
     """Yield the folders of PATH; one with hidden programs gives way to links to its others."""
 
@@ -195,20 +173,17 @@ def environment_of(machine: Machine, folder: Path) -> dict[str, str]:
     return environment | {"PATH": os.pathsep.join(programs)}
 
 
-def simulate(name: str) -> Outcome:
-    """Run the machine's targets; their output goes to a log."""
+def simulate(name: str) -> str:
+    """Run the machine's targets, whose output goes to a log; return how that ended."""
     machine = MACHINES[name]
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    start = time.monotonic()
     with (FOLDER / f"{name}.log").open("w", encoding="utf-8") as log:
         result = run(machine, folder, log)
-    outcome = Outcome(name, result, time.monotonic() - start)
-    count_tests(outcome, (FOLDER / f"{name}.log").read_text(encoding="utf-8", errors="replace"))
-    if result != "FAILED":
+    if result != FAILED:
         shutil.rmtree(folder)
-    return outcome
+    return result
 
 
 def run(machine: Machine, folder: Path, log: TextIO) -> str:
@@ -233,20 +208,11 @@ def run(machine: Machine, folder: Path, log: TextIO) -> str:
         if (ROOT.parent / "shared").is_dir():
             (folder / "shared").symlink_to(ROOT.parent / "shared")
         if not succeeds(machine.checkout, folder, preparing):
-            return "FAILED"
+            return FAILED
     for target in machine.targets:
         if not succeeds(f"{machine.make} {target}", checkout, environment):
-            return "FAILED"
+            return FAILED
     return "passed"
-
-
-def count_tests(outcome: Outcome, log: str) -> None:
-    """Count tests by their outcome, and skipped ones by their reason, as pytest prints them."""
-    for summary in re.findall(r"^=* ?\d+ [a-z]+.* in [\d.]+s", log, re.MULTILINE):
-        for count, kind in re.findall(r"(\d+) (passed|failed|skipped|error)", summary):
-            outcome.counts[kind] += int(count)
-    for count, reason in re.findall(r"^SKIPPED \[(\d+)\] \S+: (.+)", log, re.MULTILINE):
-        outcome.reasons[reason] += int(count)
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -262,16 +228,13 @@ def main(names: Sequence[str]) -> int:
         expected = ", ".join(MACHINES)
         print(f"MACHINES={min(unknown)}: expected commit, or some of {expected}.", file=sys.stderr)
         return 2
-    rows = [HEAD]
-    print(HEAD)
     failed = []
     for name in chosen(names):
-        outcome = simulate(name)
-        rows.append(outcome.row())
-        print(rows[-1], flush=True)
-        if outcome.result == "FAILED":
+        start = time.monotonic()
+        result = simulate(name)
+        print(f"{name}: {result} ({time.monotonic() - start:.0f} s)", flush=True)
+        if result == FAILED:
             failed.append(name)
-    (FOLDER / "report.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
     for name in failed:
         print(f"{name}: {FOLDER.relative_to(ROOT) / name}.log says what failed.", file=sys.stderr)
     return int(bool(failed))

@@ -1,6 +1,6 @@
 """Check that a test notices each of the small wrong changes that mutants.toml lists.
 
-The changes are made one at a time, in copies of this repository. A mutant replaces a piece of code
+The changes are made one at a time, in a copy of this repository. A mutant replaces a piece of code
 by another. The piece is compared as Python parses it, so line breaks, quotes and commas don't
 matter. It has to occur exactly once in the function that `where` names ("" for the whole file);
 otherwise the list is out of date, and nothing is run. `tests` should notice the mutant. A mutant
@@ -12,16 +12,13 @@ them in their title.
 
 import ast
 import os
-import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,13 +27,10 @@ ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_suffix(".toml")
 BUILT = (".*", "_build", "__pycache__", "*.egg-info")
 IMPORTED = ("author", "checkpoints")  # in data/
-COPIES = 2  # of the repository, used at the same time
 # In seconds of CPU time. A mutant that makes its tests run on and on has been noticed.
 TIME_LIMIT = 600
 NOTICED = "noticed"
 SURVIVES = "SURVIVES"
-
-Copies = queue.SimpleQueue[Path]  # copies of the repository that nobody uses at the moment
 
 
 class Stale(Exception):
@@ -273,46 +267,21 @@ def complaint_of(root: Path, tests: Sequence[str]) -> str:
     return f"return code {result.returncode}: {result.stdout[-3000:]}"
 
 
-@contextmanager
-def one_of(copies: Copies) -> Iterator[Path]:
-    """Take a copy that nobody uses, and give it back."""
-    copy = copies.get()
-    try:
-        yield copy
-    finally:
-        copies.put(copy)
-
-
 def outcomes(mutants: Sequence[Mutant], tests: Sequence[str]) -> dict[Mutant, str]:
-    """Run the tests of each mutant, and print as soon as it is known whether they notice it.
+    """Run the tests of each mutant in a copy, and print each time whether they notice it.
 
     Raises:
         TestsFail: A test fails on the code as it is.
     """
-
-    def complaint() -> str:
-        with one_of(copies) as copy:
-            return complaint_of(copy, tests)
-
-    def outcome_of(mutant: Mutant) -> str:
-        with one_of(copies) as copy:
-            return outcome(mutant, copy)
-
     results = {}
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(COPIES) as pool:
-        copies: Copies = queue.SimpleQueue()
-        for i in range(COPIES):
-            copies.put(copied(Path(folder) / str(i)))
-        unchanged = pool.submit(complaint)
-        mutant_of = {pool.submit(outcome_of, mutant): mutant for mutant in mutants}
-        for future in as_completed([unchanged, *mutant_of]):
-            if future is not unchanged:
-                mutant = mutant_of[future]
-                results[mutant] = future.result()
-                print(f"{results[mutant]:8}  {mutant.title}", flush=True)
-            elif future.result():
-                pool.shutdown(cancel_futures=True)
-                raise TestsFail(future.result())
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copied(Path(folder))
+        complaint = complaint_of(copy, tests)
+        if complaint:
+            raise TestsFail(complaint)
+        for mutant in mutants:
+            results[mutant] = outcome(mutant, copy)
+            print(f"{results[mutant]:8}  {mutant.title}", flush=True)
     return results
 
 

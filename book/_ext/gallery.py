@@ -100,7 +100,6 @@ class Gallery(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return them as a list."""
-        self.env.note_reread()  # whichever notebook has changed
         folder = Path(self.env.srcdir, self.env.docname).parent
         values = glued(nbformat.read(Path(self.env.srcdir, f"{self.env.docname}.ipynb"), 4))
         cards = []

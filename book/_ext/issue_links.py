@@ -1,7 +1,7 @@
 """A link beside each row of the ledger that opens an issue about it.
 
 The form is `.github/ISSUE_TEMPLATE/number.yml`, in which the row is filled in. The repository's
-address is the theme's `repository_url`, which `make address` writes; without one there is no link.
+address is the theme's `repository_url`, in `_config.yml`; without one there is no link.
 A script makes the links, since hundreds of them would be a tenth of the page.
 """
 

@@ -1,6 +1,6 @@
 """Commands that train groups of runs, and that measure speed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.runs import run_path
 from carry_paper import bench, catalogue
-from carry_paper.bench import growth
 from carry_paper.cli.options import (
     DEVICE,
     FOLDER,
@@ -252,31 +251,20 @@ def shorter(n_runs: int, device: str) -> str:
 
 
 @click.command("bench")
-@click.argument("what", type=click.Choice(["train", "claims", "measure", "growth"]))
+@click.argument("what", type=click.Choice(["train"]))
 @JSON
 @SAVE
 def bench_command(what: str, json_file: Path | None, save: bool) -> None:
-    """Compare the speed of training, of the ledger or of measurements with plain PyTorch.
-
-    Measurements are compared with TransformerLens, too, where it is installed. With growth, see
-    how the costs of measuring and of training grow with the size of models and their number.
-    """
+    """Compare the speed of our training step with that of plain PyTorch."""
     has_gpu = torch.cuda.is_available()
-    if save and what == "train" and not has_gpu:
+    if save and not has_gpu:
         bench.check_devices(what, {"cpu"})
-    benches: dict[str, Callable[[], list[bench.Row]]] = {
-        "train": bench.train,
-        "claims": bench.claims,
-        "measure": bench.measurements,
-        "growth": lambda: growth.growth(growth.points()),
-    }
-    rows = benches[what]()
-    if what == "train" and has_gpu:
+    rows = bench.train()
+    if has_gpu:
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
-    if what == "train":
-        for reason in filter(None, map(fused.why_not, fused.VERSIONS)):
-            click.echo(reason)
+    for reason in filter(None, map(fused.why_not, fused.VERSIONS)):
+        click.echo(reason)
     if save:
         bench.save(what, rows)
     if json_file is not None:

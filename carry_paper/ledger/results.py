@@ -5,20 +5,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from carry_paper.ledger.claims import Why, check_numbers
 from carry_paper.ledger.exchangeability import TableTest
-from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, VERDICTS
+from carry_paper.ledger.verdicts import NOT_RUN, VERDICTS
 from carry_paper.schemas import one_of
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 # Runs disagree if there is a gap between them of more than this share of the quantity's range.
 APART = 1 / 3
-# Verdicts that were called otherwise in older results.
-RENAMED = {"compatible": CANNOT_TELL}
-Verdict = Annotated[str, BeforeValidator(lambda name: RENAMED.get(name, name)), one_of(VERDICTS)]
+Verdict = Annotated[str, one_of(VERDICTS)]
 Value = Annotated[
     Any, AfterValidator(lambda value: None if value is None else check_numbers(value))
 ]

@@ -11,7 +11,7 @@ The ledger itself never judges by this comparison. It says which rows wait for t
 
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,43 +36,6 @@ SUMS = 2_000
 COUNTED = ("beyond/zero_names_it",)
 
 
-class Comparison(NamedTuple):
-    """A row of the ledger in a group, compared between runs by both recipes.
-
-    Attributes:
-        group: The group.
-        id: The row's id.
-        test: The beginning of the ids of the cells that were tested together; the id if it is no
-            cell of a table.
-        n_paper: The number of runs by `paper` that have a value.
-        n_quick: The number of runs by `quick` that have one.
-        paper: The mean of the runs by `paper`; NaN if there are none.
-        quick: The mean of the runs by `quick`.
-        difference: `quick` less `paper`.
-        low: The lower end of the 95% interval of the difference; NaN if there are too few runs.
-        high: The upper end.
-        margin: The largest difference that does not count; NaN if none is defined.
-        p: The p-value of the row by itself, over all relabelings of runs; NaN if there are too few.
-        shown_paper: For a finding, the number of runs by `paper` that show it, such as `5 of 6`.
-        shown_quick: The number of runs by `quick` that show it.
-    """
-
-    group: str
-    id: str
-    test: str
-    n_paper: int
-    n_quick: int
-    paper: float
-    quick: float
-    difference: float
-    low: float
-    high: float
-    margin: float
-    p: float
-    shown_paper: str
-    shown_quick: str
-
-
 # ---- the query
 
 
@@ -83,8 +46,7 @@ def values(folder: Path | None = None) -> pd.DataFrame:
         folder: The data folder; `data_dir()` if None.
 
     Returns:
-        A row for each `group`, `recipe`, `run` and row of the ledger (`id`), with its `value`, and
-        `shows`: True if the run shows a finding, and None if it cannot say or is a number.
+        A row for each `group`, `recipe`, `run` and row of the ledger (`id`), with its `value`.
 
     Raises:
         BadInput: The stored measurements are damaged.
@@ -107,7 +69,7 @@ def values(folder: Path | None = None) -> pd.DataFrame:
                     for recipe, rows_of_recipe in own.items()
                     for row in rows_of_recipe
                 ]
-    return pd.DataFrame(rows, columns=["group", "recipe", "run", "id", "value", "shows"])
+    return pd.DataFrame(rows, columns=["group", "recipe", "run", "id", "value"])
 
 
 def _on_same_sums(stored: pd.DataFrame, recipe: str) -> pd.DataFrame:
@@ -121,18 +83,14 @@ def _on_same_sums(stored: pd.DataFrame, recipe: str) -> pd.DataFrame:
 
 
 def _of_runs(entry: Entry, group: str, measured: Measured) -> list[dict[str, Any]]:
-    """Return the value of a row in each run of a group, and if the run shows a finding."""
-    beside = ledger.beside(entry, measured)
+    """Return the value of a row in each run of a group."""
     rows = []
     for record in measured.of(entry.quantity, (group,), entry.epoch):
         try:
             part = picked(ledger.whole(record), str(entry.field))
         except BadInput:
             continue  # a run that is gone was measured before a row asked for this field
-        shows = None
-        if entry.rule is not None:
-            shows = ledger.says(entry.rule, ledger.rule_fields(record, part) | beside)
-        rows.append({"run": record["run"], "value": part.value, "shows": shows})
+        rows.append({"run": record["run"], "value": part.value})
     return rows
 
 
@@ -140,59 +98,32 @@ def compared(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `values`, compared between the recipes.
 
     Returns:
-        The fields of `Comparison` for each group and row, and `p_test`: the p-value of its test (of
-        the whole table, for a cell of one), corrected for all tests.
+        For each `group` and row of the ledger (`id`): the ends `low` and `high` of the 95% interval
+        of the difference, `quick` less `paper`; the `margin`, the largest difference that does not
+        count; `p`, the p-value of the row by itself, over all relabelings of runs; the `test`, the
+        beginning of the ids of the cells that were tested together; and `p_test`, its p-value,
+        corrected for all tests. NaN where there are too few runs, or no margin is defined.
     """
     by_id = claims()
     rows = []
     for (group, name), own in table.groupby(["group", "id"], sort=False):
-        rows.append(comparison(group, by_id[name], own))
-    comparisons = pd.DataFrame(rows, columns=Comparison._fields)
+        claim = by_id[name]
+        by_recipe = []
+        for recipe in (PAPER, QUICK):
+            by_recipe.append(own.value[own.recipe == recipe].dropna().to_numpy(np.float64))
+        paper, quick = by_recipe
+        row = {"group": group, "id": name, "test": claim.table or name}
+        row |= {"low": np.nan, "high": np.nan, "p": np.nan}
+        row["margin"] = margin(claim, np.concatenate(by_recipe))
+        if min(len(paper), len(quick)) >= FEWEST_RUNS:
+            row["low"], row["high"] = interval(claim, paper, quick)
+            row["p"] = p_value(paper[:, None], quick[:, None])
+        rows.append(row)
+    columns = ["group", "id", "test", "low", "high", "margin", "p"]
+    comparisons = pd.DataFrame(rows, columns=columns)
     tests = tested(table, comparisons)
     keys = list(zip(comparisons.group, comparisons.test, strict=True))
     return comparisons.assign(p_test=[tests[key] for key in keys])
-
-
-# ---- one row
-
-
-def comparison(group: str, claim: Claim, values: pd.DataFrame) -> Comparison:
-    """Return the comparison of a row, from its values in the runs of a group."""
-    by_recipe = {}
-    for recipe in (PAPER, QUICK):
-        by_recipe[recipe] = values.value[values.recipe == recipe].dropna().to_numpy(np.float64)
-    paper, quick = by_recipe[PAPER], by_recipe[QUICK]
-    means = [float(runs.mean()) if len(runs) else float("nan") for runs in (paper, quick)]
-    low = high = p = float("nan")
-    if min(len(paper), len(quick)) >= FEWEST_RUNS:
-        low, high = interval(claim, paper, quick)
-        p = p_value(paper[:, None], quick[:, None])
-    return Comparison(
-        group=group,
-        id=claim.id,
-        test=claim.table or claim.id,
-        n_paper=len(paper),
-        n_quick=len(quick),
-        paper=means[0],
-        quick=means[1],
-        difference=means[1] - means[0],
-        low=low,
-        high=high,
-        margin=margin(claim, np.concatenate([paper, quick])),
-        p=p,
-        shown_paper=_count(_shown(values, PAPER)),
-        shown_quick=_count(_shown(values, QUICK)),
-    )
-
-
-def _shown(values: pd.DataFrame, recipe: str) -> list[bool]:
-    """Return True or False for each run by a recipe that can say whether it shows a finding."""
-    shows = values.shows[values.recipe == recipe]
-    return [bool(shows_it) for shows_it in shows if shows_it is not None]
-
-
-def _count(shows: list[bool]) -> str:
-    return f"{sum(shows)} of {len(shows)}" if shows else ""
 
 
 def is_counted(claim: Claim) -> bool:
@@ -304,12 +235,11 @@ def told_apart(comparisons: pd.DataFrame) -> "pd.Series[bool]":
 def by_kind(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Return the numbers of `in_short` for each kind of row: a table, or a part of the ledger."""
     by_id = claims()
-    kinds = comparisons.id.map(lambda name: kind_of(by_id[name])).rename("kind")
+
+    def kind_of(name: str) -> str:
+        waits = ", by the paper’s protocol alone" if by_id[name].recipe_sensitive else ""
+        return f"{by_id[name].heading}{waits}"
+
+    kinds = comparisons.id.map(kind_of).rename("kind")
     rows = {kind: in_short(own) for kind, own in comparisons.groupby(kinds, sort=False)}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("kind")
-
-
-def kind_of(claim: Claim) -> str:
-    """Return the kind of a row: its table, or its part of the ledger and if it has to wait."""
-    waits = ", by the paper’s protocol alone" if claim.recipe_sensitive else ""
-    return f"{claim.heading}{waits}"

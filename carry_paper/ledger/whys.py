@@ -10,9 +10,8 @@ A name in braces is one of the row's numbers, or a criterion of its rule:
 - `{VISIBLE_BOUNCE:.0%}`, a constant of the module that has the row's function.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from carry_core.errors import BadInput
 from carry_paper.ledger import registry
@@ -40,8 +39,23 @@ def why(row: Row, claim: Claim, source: str, by_quick: Callable[[], Sequence[boo
     given = claim.why.get(source)
     if given is None or row.verdict in ("reproduced", NOT_RUN):
         return None
+    n_showing, n = row.shown or (0, len(row.runs))
+    numbers = {
+        **registry.constants(claim.id),
+        "runs": row.runs,
+        "fields": row.fields,
+        "value": row.value,
+        "highest": max((x for x in row.runs if isinstance(x, float)), default=None),
+        "n_showing": n_showing,
+        "n": n,
+    }
+    if f"{{{QUICK}}}" in given.text:
+        shows = by_quick()
+        if not shows:
+            return None
+        numbers[QUICK] = f"{sum(shows)} of our {len(shows)} runs by {QUICK}"
     try:
-        text = given.text.format_map(_Numbers(row, claim, by_quick))
+        text = given.text.format_map(numbers)
     except (IndexError, TypeError):  # other runs than those that it was written about
         return None
     except (AttributeError, KeyError, ValueError) as error:
@@ -50,36 +64,3 @@ def why(row: Row, claim: Claim, source: str, by_quick: Callable[[], Sequence[boo
             "row's numbers in braces, such as {runs[4]:.2f} or {fields[moved][5]:.0%}."
         ) from error
     return replace(given, text=text)
-
-
-class _Numbers(Mapping[str, Any]):
-    """The numbers of a row by the names that a sentence uses; each is found when it is asked."""
-
-    def __init__(self, row: Row, claim: Claim, by_quick: Callable[[], Sequence[bool]]) -> None:
-        n_showing, n = row.shown or (0, len(row.runs))
-        self._of_row = {
-            "runs": row.runs,
-            "fields": row.fields,
-            "value": row.value,
-            "highest": max((x for x in row.runs if isinstance(x, float)), default=None),
-            "n_showing": n_showing,
-            "n": n,
-        }
-        self._claim = claim
-        self._by_quick = by_quick
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._of_row:
-            return self._of_row[name]
-        if name == QUICK:
-            shows = self._by_quick()
-            if not shows:
-                raise IndexError(self._claim.id)
-            return f"{sum(shows)} of our {len(shows)} runs by {QUICK}"
-        return registry.constants(self._claim.id)[name]
-
-    def __iter__(self) -> Any:
-        return iter(self._of_row)
-
-    def __len__(self) -> int:
-        return len(self._of_row)

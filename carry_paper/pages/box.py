@@ -15,7 +15,7 @@ import pandas as pd
 
 from carry_core import carries
 from carry_core.runs import Runs, folder
-from carry_paper.ledger import export, ledger
+from carry_paper.ledger import ledger
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, in_words, percents
 from carry_paper.ledger.results import Row, gathered
@@ -329,7 +329,7 @@ def verdict_box(
         },
     )
     text = "\n".join(_plain(line, line in judged) for line in lines)
-    return Html(html, text, rows_of(judged))
+    return Html(html, text)
 
 
 def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:
@@ -337,15 +337,6 @@ def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim
     cells = chosen(table)
     weightless = ledger.uninformative(rows)
     return [cell for cell in cells if cell.id not in weightless] or cells
-
-
-def rows_of(lines: Iterable[Line]) -> pd.DataFrame:
-    """Return the stored rows behind some lines, as `carry results --csv` has them."""
-    rows: dict[str, list[Row]] = {source: [] for source in SOURCES}
-    for line in lines:
-        for source, rows_of_source in line.rows.items():
-            rows[source] += rows_of_source
-    return export.table(rows)
 
 
 def _trainings(lines: Iterable[Line]) -> set[str]:

@@ -1,72 +1,75 @@
 """The data of a page's figures and tables as CSV, and the files that have it.
 
 `show` puts the CSV into an output beside the picture or the HTML, in the executed copies of
-`make book` and in copies with parameters of their own. Committed notebooks do not have it: its last
-digits differ from one processor to another.
+`make book` and of `make rerun`. Committed notebooks do not have it: its last digits differ from one
+processor to another.
 """
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
-from carry_paper.ledger.export import csv_text
-from carry_paper.pages.parameters import was_injected
-from carry_paper.plots import drawn
+from carry_paper.ledger.export import NUMBER, csv_text
 from carry_train.files import replacing
 
 CSV = "text/csv"
 MANY_ROWS = 5_000  # of a cloud of points, whose numbers have four digits: half a pixel or less
 NUMBER_OF_A_CLOUD = ".4g"
 LARGEST_PLAIN = 4_000  # bytes; a longer file is compressed
-# Bytes of CSV in an output of a copy that papermill writes; no program shows them there.
-LARGEST_OUTPUT = 256_000
 
 
 def is_wanted() -> bool:
-    """Return True if outputs have their data: for the site, and in copies with own parameters."""
-    return is_for_the_site() or was_injected()
+    """Return True if outputs have their data: for `make book`, `make rerun`, or whoever asks."""
+    return os.environ.get("CARRY_FIGURES") == "svg" or os.environ.get("CARRY_CSV") == "all"
 
 
-def is_for_the_site() -> bool:
-    """Return True in a kernel of `make book`."""
-    return os.environ.get("CARRY_FIGURES") == "svg"
+def csv_of(item: Any, data: Any = None) -> str:
+    """Return the data of what a page shows as CSV; "" if it has none.
 
-
-def is_left_out(csv: str) -> bool:
-    """Return True if data are too large for an output; `make book` and `make rerun` keep all."""
-    keeps_all = is_for_the_site() or os.environ.get("CARRY_CSV") == "all"
-    return len(csv) > LARGEST_OUTPUT and not keeps_all
-
-
-def note_left_out(csv: str) -> dict[str, str]:
-    """Return an output in place of data that are too large for one."""
-    note = (
-        f"The data of this figure or table, {len(csv) / 1e6:.1f} MB of CSV, are not in this "
-        "notebook. To get them as a file, run papermill with CARRY_CSV=all in the environment, "
-        "then carry fill."
-    )
-    return {"text/html": f'<p class="data-links">{note}</p>', "text/plain": note}
-
-
-def csv_of(item: Any) -> str:
-    """Return the data of what a page shows as CSV; "" if it has none."""
-    if isinstance(item, Figure):
-        data: pd.DataFrame | None = drawn.table(item)
-    elif isinstance(item, Styler):
-        data = tidy(item.data)
-    elif isinstance(item, pd.DataFrame):
-        data = tidy(item)
-    else:
+    Args:
+        item: What is shown. A figure has what it draws as its `data` (`plots.style.with_data`).
+        data: What a figure draws that has none.
+    """
+    if isinstance(item, pd.DataFrame | Styler):
+        data = item if isinstance(item, pd.DataFrame) else item.data
+    elif data is None:
         data = getattr(item, "data", None)
-    if data is None or data.empty:
+    table = pd.DataFrame() if data is None else table_of(data)
+    if table.empty:
         return ""
-    return csv_text(data, NUMBER_OF_A_CLOUD) if len(data) > MANY_ROWS else csv_text(data)
+    return csv_text(table, NUMBER_OF_A_CLOUD if len(table) > MANY_ROWS else NUMBER)
+
+
+def table_of(data: Any, level: int = 1) -> pd.DataFrame:
+    """Return frames and arrays as one table, with the name of each frame as its `part`.
+
+    Arrays of one shape are columns of the same rows, which have the number in each axis.
+    """
+    if isinstance(data, pd.DataFrame):
+        return tidy(data)
+    parts = data if isinstance(data, Mapping) else {"value": data}
+    blocks = []
+    arrays: dict[tuple[int, ...], dict[str, Any]] = {}
+    for name, part in parts.items():
+        if isinstance(part, pd.DataFrame | Mapping):
+            block = table_of(part, level + 1)
+            block.insert(0, "part" if level == 1 else f"part {level}", name)
+            blocks.append(block)
+        elif isinstance(part, list | tuple) and any(map(np.ndim, part)):
+            for i, array in enumerate(part):  # they may be of several shapes
+                arrays.setdefault(np.shape(array), {})[f"{name} {i}"] = np.ravel(array)
+        else:
+            arrays.setdefault(np.shape(part), {})[str(name)] = np.ravel(part)
+    for shape, columns in arrays.items():
+        axes = {f"axis {i}": x.ravel() for i, x in enumerate(np.indices(shape))}
+        blocks.append(pd.DataFrame(axes | columns))
+    return pd.concat(blocks, ignore_index=True)
 
 
 def tidy(table: pd.DataFrame) -> pd.DataFrame:

@@ -92,9 +92,9 @@ class PageWithoutRuns:
         """The page's own runs; None if it loads none."""
         return None
 
-    def show(self, item: Any, name: str | None = None, alt: str = "") -> None:
+    def show(self, item: Any, name: str | None = None, alt: str = "", data: Any = None) -> None:
         """Put a figure, a table, or a part of the ledger on the page, as `pages.show` does."""
-        show(item, name, alt)
+        show(item, name, alt, data)
 
     def verdicts(
         self, *claims: str, words: Mapping[str, str] | None = None, all_groups: bool = False

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 from PIL import Image
 
-from carry_paper.pages.data_files import CSV, csv_of, is_left_out, is_wanted, note_left_out
+from carry_paper.pages.data_files import CSV, csv_of, is_wanted
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.parameters import injected, was_injected
 from carry_paper.plots.style import style, svg
@@ -33,7 +33,7 @@ POSITION = re.compile(r"pos(\d+)")  # as `Layout.position_names` has it
 PNG_DPI = 96
 
 
-def show(item: Any, name: str | None = None, alt: str = "") -> None:
+def show(item: Any, name: str | None = None, alt: str = "", data: Any = None) -> None:
     """Put something on the page.
 
     Args:
@@ -43,8 +43,8 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
             `remove-output` then. None: it stays where it is.
         alt: For a figure, a text that says what can be seen in it. A figure is a PNG in the
             notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. What has data comes with
-            them as CSV there, and, unless they are large, in copies of the page with parameters of
-            their own.
+            them as CSV there, and in the copies of `make rerun`.
+        data: For a figure that has no data by itself, the frames or arrays that it draws.
     """
     from IPython.display import display
 
@@ -55,21 +55,18 @@ def show(item: Any, name: str | None = None, alt: str = "") -> None:
     if isinstance(item, Figure):
         if was_injected():
             alt = alt_with_parameters(alt, injected())
-        data: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
+        outputs: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
-            data["image/svg+xml"] = svg(item, alt)
-        metadata |= {kind: {"alt": alt} for kind in data if "image" in kind}
+            outputs["image/svg+xml"] = svg(item, alt)
+        metadata |= {kind: {"alt": alt} for kind in outputs if "image" in kind}
     elif isinstance(item, pd.DataFrame | Styler):
-        data = _table(item)
+        outputs = _table(item)
     else:
-        data = {"text/html": item._repr_html_(), "text/plain": repr(item)}
-    csv = csv_of(item) if is_wanted() else ""
-    left_out = is_left_out(csv)
-    if csv and not left_out:
-        data[CSV] = csv
-    display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
-    if left_out:
-        display(note_left_out(csv), raw=True)  # type: ignore[no-untyped-call]
+        outputs = {"text/html": item._repr_html_(), "text/plain": repr(item)}
+    csv = csv_of(item, data) if is_wanted() else ""
+    if csv:
+        outputs[CSV] = csv
+    display(outputs, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
 
 def alt_with_parameters(alt: str, parameters: str) -> str:

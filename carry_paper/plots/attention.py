@@ -24,6 +24,7 @@ from carry_paper.plots.style import (
     PLACES,
     colour_bar,
     name_grid,
+    with_data,
 )
 
 SYMBOLS = ListedColormap(["#FEFEFE", "#B5BAC4", "#4A5160"])  # of a carry class: 0, 1, 2
@@ -180,6 +181,7 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
     colour_bar(figure, list(axes[:-1]), ATTENTION, label, location="right")
 
 
+@with_data
 def shares_by_position(
     sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]
 ) -> Figure:

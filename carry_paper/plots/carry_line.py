@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, style
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
 
 EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
 COLOURS = {"author": CLASS_COLOURS[0], "ours": CLASS_COLOURS[3]}  # as in the strips of a box
@@ -54,7 +54,7 @@ def legend_entries() -> list[Line2D]:
     return entries
 
 
-@style()
+@with_data
 def two_runs(columns: pd.DataFrame) -> Figure:
     """Return a figure of a few columns' coordinates side by side.
 
@@ -72,7 +72,7 @@ def two_runs(columns: pd.DataFrame) -> Figure:
     return figure
 
 
-@style()
+@with_data
 def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     """Return a figure of the late share of all runs, a row of points for each group.
 

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from carry_paper.findings.corners import STATES
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, style
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, with_data
 
 COLOURS = dict(zip(STATES, (CLASS_COLOURS[i] for i in (0, 1, 4, 3)), strict=True))
 LABELS = {
@@ -21,7 +21,7 @@ LABELS = {
 DOTS = 120  # of each state in a panel
 
 
-@style()
+@with_data
 def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Return a figure of sums in the plane of carry and nine, a panel for each run.
 
@@ -53,7 +53,7 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-@style()
+@with_data
 def place_by_late_share(runs: pd.DataFrame) -> Figure:
     """Return a figure of the place of the nine by the late share, a dot for each run.
 

@@ -25,7 +25,7 @@ from carry_paper.plots.style import (
     TRAIN,
     WIDTH,
     position_label,
-    style,
+    with_data,
 )
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -222,7 +222,7 @@ def ends(history: History) -> pd.DataFrame:
     return pd.DataFrame(columns, pd.Index(history["runs"], name="run"))
 
 
-@style()
+@with_data
 def separation_curves(separations: pd.DataFrame) -> Figure:
     """Return a figure of `Survey.separations` from layer to layer (Sec. 6, App. G).
 

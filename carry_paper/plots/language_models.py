@@ -18,14 +18,14 @@ from carry_paper.plots.style import (
     WIDTH,
     WRONG,
     colour_bar,
-    style,
+    with_data,
 )
 
 N_FRAMED = 8  # heads with the most cells
 FRAME = "#C75301"
 
 
-@style()
+@with_data
 def answer_bars(answers: pd.DataFrame) -> Figure:
     """Return a figure with a bar of right and wrong answers for each model or ablation.
 
@@ -57,7 +57,7 @@ def answer_bars(answers: pd.DataFrame) -> Figure:
     return figure
 
 
-@style()
+@with_data
 def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
     """Return a figure with a map for each model: the cells that a head wins, `[layer, head]`.
 

@@ -18,7 +18,7 @@ from carry_paper.plots.style import (
     INK,
     WIDTH,
     colour_bar,
-    style,
+    with_data,
     write_numbers,
 )
 
@@ -78,7 +78,7 @@ def draw_parts(
     colour_bar(figure, ax, ACCURACY, "interchange accuracy of the carry-in")
 
 
-@style()
+@with_data
 def group_maps(
     frames: Mapping[str, Mapping[str, pd.DataFrame]], names: Mapping[str, str]
 ) -> Figure:

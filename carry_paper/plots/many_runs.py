@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, style
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, with_data
 
 COLOURS = dict(zip(line_table.WORDS, CLASS_COLOURS, strict=False))
 # Columns of `typology.who_decides` and `typology.abstraction`, and what panels call them.
@@ -25,7 +25,7 @@ DASHES = (0, (3, 2))
 EPOCH_TICKS = (1, 3, 10, 30, 60)
 
 
-@style()
+@with_data
 def shares_and_runs(shares: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> Figure:
     """Return a figure of the share of runs of each word, and of each run's late share and writers.
 
@@ -93,7 +93,7 @@ def _names(rows: pd.DataFrame, column: str) -> list[str]:
     return [f"run {run}, {row.who}: {row[column]:.2f}" for run, row in rows.iterrows()]
 
 
-@style()
+@with_data
 def against_late_share(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     """Return a figure with a panel for each of eight columns, against the late share of each run.
 
@@ -110,7 +110,7 @@ def against_late_share(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     return figure
 
 
-@style()
+@with_data
 def ways(rows: pd.DataFrame) -> Figure:
     """Return a figure with a panel for each run: the values of the parts of `WAY`, by epoch.
 

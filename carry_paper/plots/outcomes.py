@@ -23,7 +23,7 @@ from carry_paper.plots.style import (
     colour_bar,
     name_grid,
     position_label,
-    style,
+    with_data,
     write_numbers,
 )
 
@@ -116,7 +116,7 @@ def cell_bars(
     return _bars_by_cell(titled)
 
 
-@style()
+@with_data
 def _bars_by_part(sides: Mapping[str, pd.DataFrame], part: str, links: Links) -> Figure:
     """Return a figure with a panel for each part, of digits with a carry-in above the others.
 
@@ -162,7 +162,7 @@ def _runs_of(sides: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     return {side: cells.run.astype(str).unique() for side, cells in sides.items()}
 
 
-@style()
+@with_data
 def _bars_by_cell(sides: Mapping[str, pd.DataFrame]) -> Figure:
     """Return a figure with a panel of bars for each carry class and `column`.
 
@@ -324,7 +324,6 @@ def _bars(
     words = [WORDS[colour] for colour in colours]
     drawn: dict[str, dict[str, list[Rectangle]]] = {}
     for i, bar in enumerate(cast(list[Rectangle], [*ax.patches])):
-        bar.set_label(sides_of_bars[i % n_bars])  # for `plots.drawn`, which names the bars
         share = bar.get_height()
         if share > VISIBLE:
             side, run = sides_of_bars[i % n_bars], bars.index[i % n_bars]

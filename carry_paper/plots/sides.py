@@ -8,7 +8,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
-from carry_paper.plots.style import WIDTH, style
+from carry_paper.plots.style import WIDTH, with_data
 
 AUTHORS = "author’s weights"
 OURS = "our weights"
@@ -33,7 +33,7 @@ class Layout(TypedDict, total=False):
     legend: Sequence[Artist] | Mapping[str, Sequence[Artist]]
 
 
-@style()
+@with_data
 def subfigures(
     sides: Mapping[str, Any],
     draw: Callable[[SubFigure, Any], None],

@@ -3,9 +3,9 @@
 import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import matplotlib.style
 import numpy as np
@@ -80,6 +80,26 @@ STYLE = {
 # The house style, for what is drawn inside `with style():`, or by a function that is decorated with
 # `@style()`.
 style = partial(matplotlib.style.context, ["default", STYLE])
+Data = TypeVar("Data")
+Options = ParamSpec("Options")
+
+
+def with_data(
+    draw: Callable[Concatenate[Data, Options], Figure],
+) -> Callable[Concatenate[Data, Options], Figure]:
+    """Have a function draw in the house style, and keep its first argument as the figure's `data`.
+
+    `pages.show` writes them as CSV.
+    """
+
+    @style()
+    @wraps(draw)
+    def drawn(data: Data, /, *others: Options.args, **options: Options.kwargs) -> Figure:
+        figure = draw(data, *others, **options)
+        figure.data = data  # type: ignore[attr-defined]
+        return figure
+
+    return drawn
 
 
 @style()

@@ -77,7 +77,7 @@ def test_environment_yml_is_the_lock_and_the_makefiles_torch():
 
 def test_no_host_and_no_path_of_one_machine():
     project = tomllib.loads(text("pyproject.toml"))["project"]
-    address = project.get("urls", {}).get("Source")  # which make address may have written
+    address = project.get("urls", {}).get("Source")
     for name in (
         "requirements.in",
         "requirements.lock",

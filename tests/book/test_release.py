@@ -3,34 +3,12 @@
 import json
 import os
 import re
-import subprocess
-import tarfile
 
 import pytest
-import release
-import versions
 import yaml
-from packaging.requirements import Requirement
 
-from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper import cli
-from carry_train import groups
-
-CHANGELOG = """# Changelog
-
-## [Unreleased]
-
-- Not yet.
-
-## [0.1.0] - 2026-01-01
-
-- A thing.
-
-## [0.0.1]
-
-- An older thing.
-"""
 
 
 def text(name: str) -> str:
@@ -44,54 +22,6 @@ def make_targets() -> set[str]:
 def torch_pin() -> str:
     (pin,) = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.MULTILINE)
     return pin
-
-
-def test_a_version_has_its_own_section_of_the_changelog():
-    assert release.changes(CHANGELOG, "0.1.0") == "- A thing.\n"
-    assert release.changes(CHANGELOG, "0.0.1") == "- An older thing.\n"
-    assert release.changes(CHANGELOG, "0.2.0") == "- Not yet.\n"
-    with pytest.raises(BadInput, match="has no section on 1.0: expected a heading"):
-        release.changes("# Changelog\n", "1.0")
-    assert release.changes(text("CHANGELOG.md"), release.version())
-
-
-def test_a_tag_is_that_of_the_version():
-    release.check_tag("", "0.1.0")
-    release.check_tag("v0.1.0", "0.1.0")
-    for tag in ("0.1.0", "v0.1", "v0.1.1"):
-        with pytest.raises(BadInput, match=r"is not that of version 0.1.0: expected v0.1.0"):
-            release.check_tag(tag, "0.1.0")
-
-
-@pytest.fixture
-def site(monkeypatch, tmp_path) -> None:
-    """A built site of one page."""
-    folder = tmp_path / "html"
-    folder.mkdir()
-    (folder / "index.html").write_text("<p>The book</p>")
-    monkeypatch.setattr(release, "SITES", (str(folder),))
-
-
-@pytest.mark.slow
-@pytest.mark.needs("sha256sum")
-@pytest.mark.usefixtures("site")
-def test_a_release_has_everything_with_its_checksum(monkeypatch, tmp_path):
-    monkeypatch.setattr(groups, "GROUPS", {groups.MAIN: groups.GROUPS[groups.MAIN]})
-    out = tmp_path / "release"
-    names = release.write(f"v{release.version()}", out)
-    assert {path.name for path in out.iterdir()} == {*names}
-    kinds = [name.replace(release.version(), "N") for name in names]
-    assert kinds == [
-        "CHANGES.md",
-        "carry_core-N-py3-none-any.whl",
-        "carry_core-N.tar.gz",
-        "site-N.tar.gz",
-        f"weights-{groups.MAIN}.tar.gz",
-        "SHA256SUMS",
-    ]
-    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=True)
-    with tarfile.open(out / f"weights-{groups.MAIN}.tar.gz") as archive:
-        assert f"weights-{groups.MAIN}/run5/model.safetensors" in archive.getnames()
 
 
 def targets_of(command: str) -> set[str]:
@@ -164,14 +94,3 @@ def test_every_environment_has_the_lock_s_python_and_the_makefile_s_torch():
     for command in (container["postCreateCommand"], *re.findall(r"RUN (.+)", text("Dockerfile"))):
         if command.startswith("make "):
             assert command.split()[1] in make_targets()
-
-
-def test_the_oldest_versions_are_those_that_the_package_allows():
-    pins = {pin.name: pin for pin in map(Requirement, versions.oldest())}
-    assert {"torch", "numpy", "pandas", "matplotlib"} <= pins.keys()
-    assert str(pins["torch"].specifier) == "==2.6"
-    assert versions.main(["3.9-oldest"]) == 2
-    tried = {name.partition("-")[::2] for name in versions.ENVIRONMENTS}
-    classifiers = re.findall(r"Python :: (3\.\d+)", text("pyproject.toml"))
-    assert {python for python, _ in tried} == {*classifiers}
-    assert {kind for _, kind in tried} == {"oldest", "newest"}

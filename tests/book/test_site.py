@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from carry_core.files import ROOT
-from carry_paper.plots.drawn import Item
 from carry_paper.plots.outcomes import by_carry_in
 from carry_paper.plots.sides import AUTHORS
 from carry_train import groups
@@ -149,7 +148,7 @@ def test_notebooks_that_readers_download_have_values_for_markers():
 
 NOTEBOOK_PAGES = [path for path in OURS if path.parent.name == "notebooks"]
 # What a table begins with.
-TABLE = re.compile(r'<div class="(?:table-scroll|verdict-box)|<table class="claims')
+TABLE = re.compile(r'<div class="table-scroll|<table class="claims')
 LINK = re.compile(r'<(?:p|span) class="data-links of-(figure|table)"[^>]*><a href="([^"]+)"')
 
 
@@ -170,28 +169,24 @@ def test_every_figure_and_table_of_a_page_has_its_data():
         assert len(frames["figure"]) == n_figures, path.stem
         assert len(frames["table"]) == len(TABLE.findall(body)), path.stem
         assert not any(frame.empty for frame in [*frames["figure"], *frames["table"]])
-        assert all(list(figure.columns) == list(Item._fields) for figure in frames["figure"])
 
 
 def test_the_data_of_two_pages_are_what_they_drew():
     """Author's attention as it is stored, and the outcomes of Table 1 as fractions of one."""
     (maps,) = data_of(SITE / "notebooks" / "fig03_attention_per_task.html")[0]["figure"]
     stored = read_arrays(ROOT / f"data/results/author/fig03.{groups.MAIN}.npz", "")
-    of_author = maps[maps.side.str.startswith("author")]
-    for i, carry_class in enumerate(stored["classes"]):
-        cells = of_author[(of_author.panel == carry_class) & (of_author.left == "0:1")]
-        expected = stored["attention"][i, 0, 1].flatten()
-        np.testing.assert_allclose(cells.value.astype(float), expected, rtol=1e-5)
+    of_author = maps[maps.part == AUTHORS].dropna(subset="attention")
+    cells = of_author.attention.astype(float)
+    np.testing.assert_allclose(cells, stored["attention"].ravel(), rtol=1e-5)
 
     bars, *_ = data_of(SITE / "notebooks" / "tab01_decision_head_and_final_mlp.html")[0]["figure"]
     stored = read_arrays(ROOT / f"data/results/author/tab01.{groups.MAIN}.npz", "")
     cells = pd.DataFrame({name: array for name, array in stored.items() if name != "sources"})
-    of_author = bars[(bars.side == AUTHORS) & (bars.series == "accuracy")]
-    drawn = of_author.set_index(["left", "panel", "x"]).value.astype(float)
+    of_author = bars[bars.part == AUTHORS].astype({"run": int, "accuracy": float})
+    drawn = of_author.set_index(["carry_in", "without", "run"]).accuracy
     means = by_carry_in(cells, "without").set_index(["carry_in", "without", "run"]).accuracy
-    for (carry_in, without, run), mean in means.items():
-        if (carry_in, without, str(run)) in drawn.index:
-            assert drawn[carry_in, without, str(run)] == pytest.approx(mean, rel=1e-5)
+    for place, accuracy in drawn.items():
+        assert accuracy == pytest.approx(means[place], rel=1e-5)
     assert len(drawn) >= 12
 
 

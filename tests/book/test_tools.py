@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from carry_core.files import ROOT
-from carry_paper.bench.lens import hooked_transformer
+from tests.helpers.hooked_transformer import hooked_transformer
 from tests.helpers.printed import assert_same_words
 
 pytestmark = pytest.mark.machine

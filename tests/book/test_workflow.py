@@ -1,7 +1,6 @@
 """Contents decide which pages are stale, and the comparison of executed notebooks sees numbers."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import executed
@@ -9,7 +8,6 @@ import inputs
 import nbformat
 import part
 import pytest
-import staged
 
 from carry_core.files import ROOT
 
@@ -110,42 +108,3 @@ def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
     assert {len(part_names) for part_names in parts} <= {len(names) // 8, len(names) // 8 + 1}
     assert part.of_commit() == part.of_commit()
     assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
-
-
-def git(root: Path, *arguments: str) -> None:
-    names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    environment = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull}  # it may ask for signatures
-    command = ["git", *names, *arguments]
-    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
-
-
-@pytest.mark.needs("git")
-def test_a_notebook_with_other_code_is_refused_until_its_outputs_are_those_of_that_code(
-    root, capsys
-):
-    path, executed = (
-        root / "notebooks" / "fig.ipynb",
-        root / "_build" / "book" / "notebooks" / "fig.ipynb",
-    )
-    git(root, "init", "--quiet")
-    git(root, "add", "notebooks")
-    git(root, "commit", "--quiet", "--message", "before")
-    changed = notebook("0.50")
-    changed.cells[0].source = "# Another heading"
-    nbformat.write(changed, path)
-    git(root, "add", "notebooks")
-    assert staged.main(["notebooks/fig.ipynb"], root) == 0, "its text may change"
-    changed.cells[1].source = "2"
-    nbformat.write(changed, path)
-    git(root, "add", "notebooks")
-    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "no executed copy"
-    assert "run make outputs" in capsys.readouterr().out
-    executed.parent.mkdir(parents=True)
-    ran = notebook("0.51")
-    ran.cells[1].source = "2"
-    nbformat.write(ran, executed)
-    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "other outputs"
-    nbformat.write(ran, path)
-    assert staged.main(["notebooks/fig.ipynb"], root) == 1, "not staged"
-    git(root, "add", "notebooks")
-    assert staged.main(["notebooks/fig.ipynb"], root) == 0

@@ -89,7 +89,11 @@ BAD = {
     "rule": ("rule: drawn", "rule: guess", "a rule of exact, fixed, drawn"),
     "no date": ("    since: 2026-11-26\n", "", "the date of its rule is missing"),
     "date in words": ("since: 2026-11-26", "since: yesterday", "'yesterday' is no date such as"),
-    "no such day": ("since: 2026-11-26", "since: 2026-13-45", "2026-13-45 at line "),
+    "no such day": (
+        "since: 2026-11-26",
+        "since: 2026-13-45",
+        "'2026-13-45' is no date such as 2026-11-26",
+    ),
     "source": (
         "    author: {",
         "    theirs: {",

@@ -21,15 +21,13 @@ CELLS = [name for name in claims.claims() if name.startswith("tab1/final_mlp/")]
 SCATTER = np.array([-0.02, -0.01, 0.0, 0.0, 0.01, 0.02])
 
 
-def rows_of(name, paper, quick, bar=None):
-    """Return stored rows; a run shows a finding from the bar on."""
+def rows_of(name, paper, quick):
+    """Return stored rows."""
     rows = []
     for recipe, values in (("paper", paper), ("quick", quick)):
         for run, value in enumerate(values):
-            shows = None if bar is None else bool(value >= bar)
-            rows.append((MAIN, recipe, run, name, value, shows))
-    table = pd.DataFrame(rows, columns=["group", "recipe", "run", "id", "value", "shows"])
-    return table.astype({"shows": object})
+            rows.append((MAIN, recipe, run, name, value))
+    return pd.DataFrame(rows, columns=["group", "recipe", "run", "id", "value"])
 
 
 def said_of(*tables):
@@ -56,7 +54,6 @@ def test_equal_runs_are_within_the_margin_and_shifted_ones_are_told_apart():
 def test_of_too_few_runs_nothing_is_said():
     few = rows_of(NUMBER, [0.5] * 6, [0.5] * 2)
     (row,) = two_recipes.compared(few).to_dict("records")
-    assert (row["n_paper"], row["n_quick"]) == (6, 2)
     assert np.isnan([row["p"], row["low"], row["p_test"]]).all()
     assert said_of(few) == ""
     assert said_of(rows_of(NUMBER, [0.5] * 6, [])) == ""
@@ -69,7 +66,6 @@ def test_the_numbers_are_those_of_scipy_and_of_all_relabelings():
     (row,) = two_recipes.compared(rows_of(NUMBER, paper, quick)).to_dict("records")
     welch = stats.ttest_ind(quick, paper, equal_var=False).confidence_interval(0.95)
     assert (row["low"], row["high"]) == pytest.approx((welch.low, welch.high))
-    assert row["difference"] == pytest.approx(quick.mean() - paper.mean())
     assert row["margin"] == pytest.approx(0.1 + claims.claims()[NUMBER].unit / 2)
 
     runs = np.concatenate([paper, quick])
@@ -82,26 +78,20 @@ def test_the_numbers_are_those_of_scipy_and_of_all_relabelings():
     assert row["p"] == pytest.approx(np.mean(np.array(distances) >= distances[0] - 1e-9))
 
 
-def test_runs_that_show_a_finding_are_counted():
-    other = rows_of(FINDING, 0.5 + SCATTER, 0.53 + SCATTER, bar=0.505)
-    (row,) = two_recipes.compared(other).to_dict("records")
-    assert (row["shown_paper"], row["shown_quick"]) == ("2 of 6", "6 of 6")
-
-
 def test_epochs_and_norms_have_no_margin():
-    epochs = rows_of(FINDING, 50 + SCATTER, 50 + SCATTER, bar=0)
+    epochs = rows_of(FINDING, 50 + SCATTER, 50 + SCATTER)
     (row,) = two_recipes.compared(epochs).to_dict("records")
     assert np.isnan(row["margin"])
     assert said_of(epochs) == ""
-    assert said_of(rows_of(FINDING, 50 + SCATTER, 60 + SCATTER, bar=0)) == "told apart"
+    assert said_of(rows_of(FINDING, 50 + SCATTER, 60 + SCATTER)) == "told apart"
 
 
 def test_counts_of_runs_are_compared_as_counts():
     # Welch's interval of six ones and six ones would be a point.
-    (row,) = two_recipes.compared(rows_of(COUNT, [1] * 6, [1] * 6, bar=1)).to_dict("records")
+    (row,) = two_recipes.compared(rows_of(COUNT, [1] * 6, [1] * 6)).to_dict("records")
     assert (row["low"], row["high"]) == settling.difference_of_shares(6, 6, 6, 6)
-    assert said_of(rows_of(COUNT, [1] * 6, [1] * 6, bar=1)) == ""
-    assert said_of(rows_of(COUNT, [1] * 6, [0] * 6, bar=1)) == "told apart"
+    assert said_of(rows_of(COUNT, [1] * 6, [1] * 6)) == ""
+    assert said_of(rows_of(COUNT, [1] * 6, [0] * 6)) == "told apart"
 
 
 def test_a_cell_is_told_apart_only_if_its_table_is():
@@ -175,7 +165,6 @@ def test_runs_are_compared_on_the_same_sums(data, monkeypatch):
         ["paper", 0, NUMBER, 0.8],
         ["quick", 0, NUMBER, 0.4],
     ]
-    assert values.shows.tolist() == [None, None]
 
 
 def test_a_finding_is_compared_that_needs_no_survey(data):
@@ -184,7 +173,7 @@ def test_a_finding_is_compared_that_needs_no_survey(data):
     measurements.save(as_table(rows))
     values = two_recipes.values().set_index("recipe")
     assert values.id.tolist() == ["finding/staircase"] * 2
-    assert values.shows.to_dict() == {"paper": True, "quick": False}
+    assert values.value.to_dict() == {"paper": 0.9, "quick": 0.1}
 
 
 def test_rows_in_which_the_recipes_differ_wait_for_the_papers_protocol():

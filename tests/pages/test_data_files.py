@@ -11,119 +11,65 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from carry_core.carries import paper_name, patterns
 from carry_paper.pages import data_files
-from carry_paper.plots import drawn
+from carry_paper.pages.show import show
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.outcomes import cell_bars
-from carry_paper.plots.planes import plane_figure
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
-from carry_paper.plots.style import CLASS_COLOURS, position_label
 from carry_train import groups
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
 
 
 def read(csv: str) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(csv), dtype={"panel": str, "series": str})
+    return pd.read_csv(io.StringIO(csv), dtype={"classes": str})
 
 
-def test_a_map_has_its_cells_by_side_panel_and_place():
-    """Every cell of every map, whose panels are named at the edges of the grid alone."""
+def test_arrays_of_one_shape_are_columns_with_the_number_in_each_axis():
     rng = np.random.default_rng(0)
-    classes = [paper_name(pattern) for pattern in patterns(3)]
     sides = {}
     for side in (AUTHORS, OURS):
-        attention = rng.random((len(classes), 2, 2, LAYOUT.length, LAYOUT.length))
-        sides[side] = {
-            "run": np.array(4),
-            "attention": attention,
-            "classes": np.array(classes),
-            "decision_head": np.array(1),
-        }
+        attention = rng.random((5, 2, 2, LAYOUT.length, LAYOUT.length))
+        classes = np.array([paper_name(pattern) for pattern in patterns(3)])
+        sides[side] = {"run": np.array(4), "attention": attention, "classes": classes}
+        sides[side]["decision_head"] = np.array(1)
     answer = dict(zip(LAYOUT.answer, LAYOUT.position_names, strict=True))
     figure = subfigures(
         sides, lambda part, side: attention_grid(part, side, LAYOUT, answer), height=4.0
     )
     table = read(data_files.csv_of(figure))
-    assert list(table.columns) == list(drawn.Item._fields)
-    assert set(table.kind) == {"cell"}
-
     for side, arrays in sides.items():
-        of_side = table[table.side == f"{side}, run 4"]
-        for i, carry_class in enumerate(classes):
-            for row, head in enumerate(["0:0", "0:1", "1:0", "1:1 ★"]):
-                cells = of_side[(of_side.left == head) & (of_side.panel == carry_class)]
-                expected = arrays["attention"][i, row // 2, row % 2]
-                if row >= 2:
-                    expected = expected[list(LAYOUT.answer)]
-                np.testing.assert_allclose(cells.value, expected.flatten(), rtol=1e-5)
-                assert list(cells.x.astype(float)[: LAYOUT.length]) == [*range(LAYOUT.length)]
-                rows = cells.y.iloc[:: LAYOUT.length]
-                expected_rows = [*answer.values()] if row >= 2 else range(LAYOUT.length)
-                assert list(rows.astype(str)) == [str(row) for row in expected_rows]
+        of_side = table[table.part == side]
+        cells = of_side.dropna(subset="attention").set_index([f"axis {i}" for i in range(5)])
+        assert cells.attention[3, 1, 0, 2, 7] == pytest.approx(
+            arrays["attention"][3, 1, 0, 2, 7], rel=1e-5
+        )
+        np.testing.assert_allclose(cells.attention, arrays["attention"].ravel(), rtol=1e-5)
+        assert list(of_side.classes.dropna()) == list(arrays["classes"])
+        scalars = of_side.dropna(subset="run")
+        assert scalars[["run", "decision_head"]].to_numpy().tolist() == [[4, 1]]
 
 
-def test_bars_have_runs_and_names_and_the_paper_has_its_line():
-    rng = np.random.default_rng(1)
-    rows = []
-    for run in (2, 7):
-        for carry_class in ("NC", "C@1"):
-            for position in ("pos7", "pos8"):
-                right, off = rng.dirichlet([1, 1, 1])[:2]
-                rows.append((run, "head", carry_class, position, True, right, off))
+def test_frames_have_their_names():
+    """Here the parts of bars; and the frame of a figure that has no data by itself."""
+    rows = [(run, "head", "NC", "pos7", False, 0.5, 0.25) for run in (2, 7)]
     names = ["run", "ablation", "carry_class", "position", "carry_in", "accuracy", "corrected"]
     cells = pd.DataFrame(rows, columns=names)
-    others = cells.assign(accuracy=cells.accuracy / 2)
-    sides = {AUTHORS: others, OURS: cells, "paper": cells[cells.run == 2]}
-    table = read(data_files.csv_of(cell_bars(sides)))
-    assert len(table[(table.kind == "bar") & (table.side == AUTHORS)]) == 3 * len(cells)
-    bars = table[(table.kind == "bar") & (table.side == OURS)]
-    for _, cell in cells.iterrows():
-        panel = bars[
-            (bars.panel == f"head {position_label(cell.position)}")
-            & (bars.left == cell.carry_class)
-        ]
-        of_run = panel[panel.x.astype(float) == cell.run].set_index("series").value
-        assert of_run["accuracy"] == pytest.approx(cell.accuracy, rel=1e-5)
-        assert of_run["corrected"] == pytest.approx(cell.corrected, rel=1e-5)
-    lines = table[table.kind == "across"]
-    assert set(lines.series) == {"correct, in the paper"}
-    np.testing.assert_allclose(sorted(lines.y), sorted(cells[cells.run == 2].accuracy), rtol=1e-5)
+    table = read(data_files.csv_of(cell_bars({AUTHORS: cells, OURS: cells.assign(accuracy=0.75)})))
+    assert table.groupby("part", sort=False).accuracy.mean().to_dict() == {AUTHORS: 0.5, OURS: 0.75}
+    assert table.run.tolist() == [2, 7, 2, 7]
+    nested = {"group": {OURS: cells[["run"]]}}
+    assert data_files.csv_of(Figure(), nested).startswith("part,part 2,run\ngroup,our weights,2\n")
+    assert data_files.csv_of(Figure()) == ""
+    of_two_shapes = {"x": [np.array([0.5]), np.array([1, 2])]}
+    csv = "axis 0,x 0,x 1\n0,0.5,\n0,,1\n1,,2\n"
+    assert data_files.csv_of(Figure(), of_two_shapes) == csv
+    assert data_files.csv_of(Figure(), {"x": [0.5, 1.5]}) == "axis 0,x\n0,0.5\n1,1.5\n"
 
 
-def test_points_are_named_by_the_legend_and_lines_by_their_labels():
-    rng = np.random.default_rng(2)
-    planes = {
-        "layer": np.array([0]),
-        "after": np.array(["MLP"]),
-        "position": np.array([7]),
-        "share": np.array([[0.6, 0.2]]),
-        "digit": rng.integers(0, 10, (1, 200)),
-        "x": rng.random((1, 200)),
-        "y": rng.random((1, 200)),
-    }
-    table = drawn.table(plane_figure({OURS: planes}, height=2.0))
-    points = table[table.kind == "points"]
-    digits = planes["digit"][0].astype(str)
-    expected = sorted(zip(planes["x"][0], planes["y"][0], digits, strict=True))
-    assert sorted(zip(points.x, points.y, points.series, strict=True)) == expected
-
-    figure = Figure()
-    ax = figure.subplots()
-    ax.plot([1, 2], [3.0, np.nan], label="train")
-    ax.plot([1, 2], [5.0, 6.0], color=CLASS_COLOURS[1])
-    ax.barh(["one", "two"], [0.25, 0.5])
-    ax.hlines([1.0], [0.0], [2.0])
-    ax.text(1, 2, "a word")
-    table = drawn.table(figure)
-    assert table.number.max() == 5
-    line = table[table.number == 1]
-    assert list(line.series) == ["train", "train"]
-    assert "train,1,3," in data_files.csv_of(figure)
-    bars = table[table.kind == "bar"]
-    assert list(bars.y) == ["one", "two"]
-    assert list(bars.value) == [0.25, 0.5]
-    assert list(table[table.kind == "span"].x) == [0.0, 2.0]
-    assert list(table[table.kind == "text"].series) == ["a word"]
+def test_a_long_table_has_fewer_digits():
+    numbers = pd.DataFrame({"x": np.full(data_files.MANY_ROWS + 1, 1 / 3)})
+    assert data_files.csv_of(numbers).startswith("x\n0.3333\n")
+    assert data_files.csv_of(numbers[:1]) == "x\n0.333333\n"
 
 
 def test_a_table_is_tidy():
@@ -139,6 +85,22 @@ def test_a_table_is_tidy():
     levels = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("c", "d")]))
     assert data_files.csv_of(levels) == "row,column,column 2,value\n0,a,b,1\n0,c,d,2\n"
     assert data_files.csv_of(plain[:0]) == ""
+
+
+def test_data_come_with_outputs_where_they_are_asked_for(monkeypatch):
+    """On the site, and in reruns; committed outputs have none."""
+    outputs: list[dict[str, str]] = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, **_: outputs.append(data))
+    for name in ("CARRY_FIGURES", "CARRY_CSV"):
+        monkeypatch.delenv(name, raising=False)
+    table = pd.DataFrame({"a": [1.5]})
+    show(table)
+    monkeypatch.setenv("CARRY_FIGURES", "svg")
+    show(table)
+    monkeypatch.delenv("CARRY_FIGURES")
+    monkeypatch.setenv("CARRY_CSV", "all")
+    show(table)
+    assert [output.get("text/csv") for output in outputs] == [None, "a\n1.5\n", "a\n1.5\n"]
 
 
 def test_files_stand_beside_a_notebook_with_links_to_them(tmp_path):

@@ -1,16 +1,13 @@
 """TransformerLens's own model shares no code with ours, and gives the same numbers."""
 
-from importlib.metadata import version
-
 import pytest
 import torch
 
 from carry_core.bridges import lens_name
 from carry_core.sums import encode, long_sums
-from carry_paper import bench
-from carry_paper.bench.lens import hooked_transformer
 from carry_paper.catalogue import load
 from carry_train.groups import MAIN
+from tests.helpers.hooked_transformer import hooked_transformer
 from tests.helpers.lens_patching import assert_helpers_agree
 
 DEPRECATED = "ignore:HookedTransformer is deprecated:DeprecationWarning"
@@ -68,10 +65,3 @@ def test_their_forward_pass_gives_the_same_answers_and_activations(model_and_the
 def test_their_helpers_on_their_model_give_what_activation_patch_gives(model_and_theirs):
     model, lens_model = model_and_theirs
     assert_helpers_agree(model, lens_model, count=100, atol=1e-5)
-
-
-def test_the_benchmark_compares_table_1_and_all_answers_are_equal(lens):
-    (row,) = bench.against_transformer_lens(rounds=1, n_sums=300)
-    assert row["against"].endswith(version("transformer-lens"))
-    assert (row["passes"], row["sums"], row["equal"]) == (4, 300, 1.0)
-    assert row["ratio"] > 0

@@ -1,21 +1,15 @@
 """TransformerLens's own model with the weights of one of ours, to compare the two."""
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from carry_core import bridges
 from carry_core.errors import BadInput
-from carry_core.interventions import BATCH, Ablation
 from carry_core.model import Transformer
-from carry_core.sums import encode
 
 
 def hooked_transformer(model: Transformer) -> Any:
@@ -61,55 +55,6 @@ def hooked_transformer(model: Transformer) -> Any:
             _z_of_rotated_values, attention, attention.calculate_z_scores
         )
     return hooked.requires_grad_(False).eval()
-
-
-class TableOne:
-    """A model's answers under zero ablations, computed by TransformerLens.
-
-    It runs its own model where it has one, in version 3.9, and else ours through its hook points.
-
-    Attributes:
-        name: The class that computes them, and TransformerLens's version.
-    """
-
-    def __init__(self, model: Transformer, ablations: Sequence[Ablation]) -> None:
-        installed = version("transformer-lens")
-        self.layout = model.config.layout
-        self.lens: Any = None
-        with suppress(BadInput):
-            self.lens = hooked_transformer(model)
-        if self.lens is None:
-            self.lens = bridges.to_transformer_lens(model)
-        self.name = f"{type(self.lens).__name__} {installed}"
-        self.hooks = [_hooks_of(ablation, model) for ablation in ablations]
-
-    @torch.inference_mode()
-    def answers(self, a: Tensor, b: Tensor) -> list[Int[Tensor, "sums pos"]]:
-        """Return the answers to the sums a + b under each ablation, as `measure.predict` does."""
-        batches = encode(a, b, self.layout).split(BATCH)
-        answers = []
-        for hooks in self.hooks:
-            predicted = []
-            for tokens in batches:
-                logits = self.lens.run_with_hooks(tokens, fwd_hooks=hooks)
-                predicted.append(logits[:, list(self.layout.answer)].argmax(-1))
-            answers.append(torch.cat(predicted))
-        return answers
-
-
-def _hooks_of(ablation: Ablation, model: Transformer) -> list[tuple[str, Any]]:
-    """Return the ablation of whole outputs or of heads as TransformerLens's hooks."""
-
-    def zeroed(x: Tensor, hook: Any, heads: tuple[int, ...] | None) -> Tensor:
-        if heads is None:
-            return torch.zeros_like(x)
-        x[:, :, list(heads)] = 0
-        return x
-
-    hooks = []
-    for name, heads in ablation.targets(model.config).items():
-        hooks.append((bridges.lens_name(name), partial(zeroed, heads=heads)))
-    return hooks
 
 
 def _z_of_rotated_values(attention: Any, z_scores: Any, v: Tensor, pattern: Tensor) -> Tensor:

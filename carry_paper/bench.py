@@ -1,18 +1,16 @@
-"""Benchmarks of training, measurements and the ledger against plain PyTorch (`carry bench`).
+"""A benchmark of our training step against plain PyTorch (`carry bench train`).
 
-Tasks that are compared are timed in turns, in one process on the same machine.
+Both are timed in turns, in one process on the same machine.
 """
 
 import math
 import os
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pandas as pd
 import torch
@@ -20,19 +18,15 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from carry_core import bridges, interventions, measure, sums
-from carry_core import model as core_model
+from carry_core import sums
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer, rotate
-from carry_fast import engine, processor
+from carry_fast import processor
 from carry_fast.layers import keep_memory
-from carry_paper.bench import lens
-from carry_paper.catalogue import load
 from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
-from carry_train import choice, groups
+from carry_train import choice
 from carry_train.files import json_bytes
 from carry_train.groups import RECIPES, Group
 from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
@@ -164,161 +158,6 @@ def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
             row |= ratios(seconds["plain"], seconds[str(precision)])
         rows.append(row)
     return rows
-
-
-def claims(rounds: int = 5, n_sums: int = 16_384) -> list[Row]:
-    """Compare Table 1's measurements, which share a prefix, with a plain pass for each of them."""
-    model = Transformer(ModelConfig()).eval()
-    a, b = sums.unrank(torch.arange(n_sums), 3)
-    interventions = table_1(model)
-    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
-
-    @torch.inference_mode()
-    def apart() -> None:
-        hooks = [intervention.hook(model) for intervention in interventions]
-        for hook in hooks:
-            for tokens in batches:
-                model(tokens, hook)
-
-    threads = torch.get_num_threads()
-    shared = partial(measure.class_accuracies, model, a, b, interventions)
-    seconds = in_turns({"apart": apart, "shared": shared}, rounds, threads)
-    row: Row = {"passes": len(interventions), "sums": n_sums, "threads": threads}
-    return [row | medians(seconds) | ratios(seconds["apart"], seconds["shared"])]
-
-
-def measurements(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
-    """Compare `measure.predict` with plain passes, with itself unchecked, and with TransformerLens.
-
-    A row has the seconds of both, and the ratio by which the other is slower.
-    """
-    rows = predict(rounds, n_sums) + checks(rounds, n_sums)
-    with suppress(BadInput):  # TransformerLens need not be here
-        bridges.check_transformer_lens()
-        rows += against_transformer_lens(rounds, n_sums)
-    return rows
-
-
-def predict(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
-    """Compare `measure.predict` with plain passes of the model, intact and as in Table 1."""
-    model = Transformer(ModelConfig()).eval()
-    a, b = sums.unrank(torch.arange(n_sums), 3)
-    read = model.config.layout.answer
-    batches = sums.encode(a, b, model.config.layout).split(measure.BATCH)
-
-    @torch.inference_mode()
-    def plain(interventions: Sequence[Ablation]) -> None:
-        hooks = [intervention.hook(model, read=read) for intervention in interventions]
-        for tokens in batches:
-            for hook in hooks:
-                model(tokens, hook, read).argmax(-1)
-
-    rows = []
-    threads = torch.get_num_threads()
-    for name, conditions in (("intact", [INTACT]), ("Table 1", table_1(model))):
-        tasks: dict[str, Callable[[], Any]] = {
-            "against": partial(plain, conditions),
-            "predict": partial(measure.predict, model, a, b, conditions),
-        }
-        seconds = in_turns(tasks, rounds, threads)
-        row: Row = {"what": name, "against": "plain passes"}
-        row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
-        rows.append(row | medians(seconds) | ratios(seconds["against"], seconds["predict"]))
-    return rows
-
-
-class OnePassEach(Transformer):
-    """A model whose weights alone do not say what it computes, for all that `predict` knows."""
-
-
-# The functions that check sums, models, interventions, tokens and what hooks return. In their
-# places stand these, which accept anything.
-UNCHECKED: tuple[tuple[Any, str, Any], ...] = (
-    (measure, "some_sums", lambda sums, width: sums),
-    (measure, "checked_config", lambda model: model.config),
-    (measure, "check_intervention", lambda value: None),
-    (interventions, "checked_config", lambda model: model.config),
-    (engine, "is_precise", lambda model: True),
-    (engine, "is_own_kind", lambda intervention: True),
-    (ModelConfig, "checked_read", lambda config, read, length=None: read),
-    (core_model, "checked_hook", lambda hook, *points, **read: hook),
-    (core_model, "checked_embedding", lambda embed, tokens, layout: embed(tokens)),
-)
-
-
-@contextmanager
-def unchecked(model: Transformer) -> Iterator[None]:
-    """Have the core check nothing, to see what its checks cost."""
-    is_plain = type(model) is Transformer
-    with ExitStack() as stack:
-        for owner, name, accepts_anything in UNCHECKED:
-            stack.enter_context(mock.patch.object(owner, name, accepts_anything))
-        stack.enter_context(mock.patch.object(engine, "is_plain", return_value=is_plain))
-        yield
-
-
-def checks(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
-    """Compare `measure.predict` with itself without any checks; the ratio is what these cost.
-
-    The model of the last row is run once for each intervention, and so what its hooks return is
-    checked.
-    """
-    a, b = sums.unrank(torch.arange(n_sums), 3)
-    plain, one_pass_each = Transformer(ModelConfig()).eval(), OnePassEach(ModelConfig()).eval()
-    rows = []
-    for name, model, conditions in (
-        ("intact", plain, [INTACT]),
-        ("Table 1", plain, table_1(plain)),
-        ("Table 1, one pass each", one_pass_each, table_1(one_pass_each)),
-    ):
-        checked = partial(measure.predict, model, a, b, conditions)
-
-        def without(
-            model: Transformer = model, checked: Callable[[], Any] = checked
-        ) -> list[Tensor]:
-            with unchecked(model):
-                answers: list[Tensor] = checked()
-            return answers
-
-        threads = torch.get_num_threads()
-        seconds = in_turns({"against": without, "predict": checked}, rounds, threads)
-        row: Row = {"what": name, "against": "no checks"}
-        row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
-        rows.append(row | medians(seconds) | ratios(seconds["predict"], seconds["against"], 3))
-    return rows
-
-
-def against_transformer_lens(rounds: int = 7, n_sums: int = 16_384) -> list[Row]:
-    """Compare `measure.predict` with TransformerLens in Table 1, on the same weights and sums.
-
-    These are a trained run and sums from all over. `equal` is the share of equal answers.
-
-    Raises:
-        BadInput: TransformerLens is missing or too old, or there is no run of the main group.
-    """
-    model = load(groups.MAIN, runs=[0]).model(0)
-    a, b = sums.unrank(torch.linspace(0, sums.n_sums(3) - 1, n_sums).long(), 3)
-    conditions = table_1(model)
-    theirs = lens.TableOne(model, conditions)
-    ours = partial(measure.predict, model, a, b, conditions)
-    threads = torch.get_num_threads()
-    same = [one == other for one, other in zip(theirs.answers(a, b), ours(), strict=True)]
-    equal = torch.stack(same).all(-1).double().mean().item()
-    seconds = in_turns({"against": partial(theirs.answers, a, b), "predict": ours}, rounds, threads)
-    row: Row = {"what": "Table 1", "against": theirs.name}
-    row |= {"passes": len(conditions), "sums": n_sums, "threads": threads}
-    row |= medians(seconds) | ratios(seconds["against"], seconds["predict"])
-    return [row | {"equal": equal}]
-
-
-def table_1(model: Transformer) -> list[Ablation]:
-    """Return the conditions of Table 1: intact, without one last head or the MLP."""
-    return [INTACT, *measure.last_heads(model), measure.final_mlp(model)]
-
-
-def medians(seconds: pd.DataFrame) -> Row:
-    """Return the median seconds of each task."""
-    return {f"{name}, s": round(median, 2) for name, median in seconds.median().items()}
 
 
 class Benchmark(BaseModel):
