@@ -2,6 +2,7 @@
 
 import io
 
+import IPython.display
 import nbformat
 import numpy as np
 import pandas as pd
