@@ -236,6 +236,11 @@ def test_a_gradient_finds_a_line_where_means_have_none():
     fields = corners.fields_of(model, column, seeded())
     assert corners.lowest(fields["gradient"]) >= corners.IN_EACH_STATE
     assert corners.lowest(fields["natural"]) < 0.1
+    assert line_table.only_by_gradient(fields)
+
+    outcome = critiques.of_gradient_line(model, column)
+    assert not critiques.is_illusion(outcome["read"])
+    assert 0.2 < outcome["cosine"] < 0.9
 
 
 def test_a_run_that_gets_too_few_sums_right_has_a_reason():
