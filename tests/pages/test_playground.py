@@ -582,7 +582,9 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
     sliders = browser.run("document.querySelectorAll('#pg-line input').length")
     assert sliders == (0 if model.config.layers == 1 else 4)
     if model.config.layers == 1:
-        assert "has no line" in browser.run("document.getElementById('pg-line').textContent")
+        assert "No line was measured" in browser.run(
+            "document.getElementById('pg-line').textContent"
+        )
 
 
 @needs_site
@@ -695,7 +697,7 @@ def test_the_most_active_neurons_are_the_models(browser):
         ("#do=[null]", "sum", "is not an intervention"),
         ('#do={"__proto__":[1]}', "sum", "This run has no part in"),
         ("#line=units:1", "sum", "holds no carry at a coordinate"),
-        ("#run=n1_s0.3_w0.2/0&line=tens:1", "sum", "has no line"),
+        ("#run=n1_s0.3_w0.2/0&line=tens:1", "sum", "No line was measured"),
         ("#=", "sum", "The address has a value without a name"),
     ],
 )
