@@ -191,15 +191,52 @@ def place_of_nine(
 # ---- rows of the ledger
 
 
-def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
-    """What swaps of the line, and of line and nine, move in each run, and what that explains.
+def line(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of the line move in each run: the lowest interchange accuracies.
 
-    `value` is the lowest interchange accuracy of the line, over columns and pairs of states, and
-    `plane` that of both coordinates; `explained` is the lowest share of the loss that carry and
-    nine in the plane recover. Also of the line, `rightmost_column` is the lowest accuracy in the
-    rightmost column with a carry-in, and `without_sums_below_nine` that between sums whose next
+    The value is the lowest of all, over columns and pairs of states; `rightmost_column` is that in
+    the rightmost column with a carry-in, and `without_sums_below_nine` that between sums whose next
     columns add to nine or more. A run with a column that it gets too few sums right in has no
     values.
+
+    Raises:
+        BadInput: As `rows_by_state`.
+    """
+    rows = rows_by_state(evidence, group)
+    columns = line_table.own_length(decided(rows)).sort_values("reads")
+    cells = all_cells(rows, "line")
+    low = corners.STATES[corners.LOW]
+    without_low = cells[(cells.base != low) & (cells.source_state != low)]
+    return pd.DataFrame(
+        {
+            "value": columns.groupby("run").line.agg(_lowest),
+            "rightmost_column": columns.drop_duplicates("run", keep="last").set_index("run").line,
+            "without_sums_below_nine": without_low.groupby("run").accuracy.agg(_lowest),
+        }
+    )
+
+
+def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of line and nine move in each run, and what that explains.
+
+    `plane` is the lowest interchange accuracy, over columns and pairs of states, and `explained`
+    the lowest share of the loss that carry and nine in the plane recover. A run with a column that
+    it gets too few sums right in has no values.
+
+    Raises:
+        BadInput: As `rows_by_state`.
+    """
+    by_column = line_table.own_length(decided(rows_by_state(evidence, group))).groupby("run")
+    return pd.DataFrame(
+        {
+            "plane": by_column.plane.agg(_lowest),
+            "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
+        }
+    )
+
+
+def rows_by_state(evidence: Evidence, group: str) -> pd.DataFrame:
+    """Return the stored rows of the runs of a group that the ledger is about.
 
     Raises:
         BadInput: A run has no stored row, or one of other weights than are here.
@@ -213,20 +250,7 @@ def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
             f"the weights that are here: run `carry lines --source {evidence.source} {group} "
             "--save`."
         )
-    columns = line_table.own_length(decided(rows)).sort_values("reads")
-    of_runs = columns.groupby("run")
-    cells = all_cells(rows, "line")
-    low = corners.STATES[corners.LOW]
-    without_low = cells[(cells.base != low) & (cells.source_state != low)]
-    return pd.DataFrame(
-        {
-            "value": of_runs.line.agg(_lowest),
-            "plane": of_runs.plane.agg(_lowest),
-            "explained": of_runs["recovered: plane: carry, nine"].agg(_lowest),
-            "rightmost_column": columns.drop_duplicates("run", keep="last").set_index("run").line,
-            "without_sums_below_nine": without_low.groupby("run").accuracy.agg(_lowest),
-        }
-    )
+    return rows
 
 
 def _lowest(values: "pd.Series[float]") -> float:

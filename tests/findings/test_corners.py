@@ -398,10 +398,12 @@ def test_a_row_of_the_ledger_says_where_its_line_fails(monkeypatch):
     monkeypatch.setattr(line_table, "saved", lambda folder: pd.DataFrame(rows))
     monkeypatch.setattr(line_table, "of_weights", lambda table, loaded: table)
     evidence = SimpleNamespace(group=lambda name: SimpleNamespace(numbers=[2]))
-    (measured,) = corner_table.swaps(evidence).to_dict("records")
+    (measured,) = corner_table.line(evidence).to_dict("records")
     assert measured["value"] == 0.4
     assert measured["rightmost_column"] == 0.9
     assert measured["without_sums_below_nine"] == 0.97
+    (measured,) = corner_table.swaps(evidence).to_dict("records")
+    assert measured["plane"] == 0.4
     assert measured["explained"] == pytest.approx(0.95)
 
 
