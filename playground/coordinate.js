@@ -64,22 +64,22 @@ const CarryCoordinate = (() => {
   /** @type {(run: Run, hold: (id: string, value: number) => void) => any} a run's sliders, or why there is none */
   function sliders(run, hold) {
     if (!run.lines.length) {
-      const why = "This model has one layer: no earlier layer can hand a carry to its attention, so it has no line.";
+      const why = "No line was measured in this model, which has one layer.";
       return { elements: [make("p", {}, why)], draw() {} };
     }
     const all = linesOf(run).map((line) => slider(line, (value) => hold(line.id, value)));
     const share = (/** @type {string} */ id) => rounded(/** @type {Line} */ (run.lines.find((x) => x.id === id)).share);
     const columns = new Set(run.lines.map(({ column }) => PLACES[column]));
     const swapped = [...columns].map((place) => {
-      return `${share(place)} of pairs at the ${place}, and with the nine in ${share(`${place}-nine`)}`;
+      return `${share(place)} of pairs at the ${place} (${share(`${place}-nine`)} with the nine's, too)`;
     });
-    const intro = `After the last attention, one coordinate of the stream holds a carry: 0 is the mean of sums without it, 1 of
-      sums with it. A second one says if the next column adds up to exactly nine, which carries only if something is
-      carried into it. The strip shows the digit that the model answers at each coordinate; ◆ is this sum, ◇ this sum with
-      every part in place.`;
-    const text = `Swap the carry's coordinate between two sums, in the states where that works least: the digit becomes the
-      other sum's in ${swapped.join("; in ")}. → `;
-    const page = make("a", { href: "../notebooks/one_line_carries.html" }, "One line, and the nine");
+    const intro = `Two coordinates of the stream after the last attention. The carry's is 0 at the mean of the states without
+      one (the next column adds to less than nine, or to nine) and 1 at the mean of those with one. The nine's is 0 for less
+      than nine, 1 for nine without a carry. The strip shows the model's answer at each coordinate; ◆ is this sum, ◇
+      this sum with every part in place.`;
+    const text = `Swap the carry's coordinate between two sums. In the pair of states where that works least, the digit
+      becomes the other sum's in ${swapped.join(", in ")}. → `;
+    const page = make("a", { href: "../notebooks/one_line_carries.html" }, "The carry as one number, or two");
     const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
     const known = all.map(() => ({ key: "", found: /** @type {Stretch[]} */ ([]) }));
 

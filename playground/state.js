@@ -37,7 +37,7 @@ const CarryState = (() => {
   function parseCoordinates(text, lines) {
     const { low, high } = RANGE;
     const example = `expected one such as hundreds:0.2, from ${low} to ${high}`;
-    if (!lines.length) throw new Unclear("A model of one layer has no line on which a carry can be held.");
+    if (!lines.length) throw new Unclear("No line was measured in models of one layer, so no carry can be held.");
     const held = text.split(",").map((part) => {
       const match = /^([a-z-]+):(-?\d(?:\.\d{1,3})?)$/.exec(part);
       const [name, value] = match ? [match[1], Number(match[2])] : ["", NaN];

@@ -4,7 +4,8 @@
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +39,9 @@ def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
 
     Returns:
         For the swaps called `line`, `plane`, `natural` and `gradient`, the lowest cell, NaN where
-        one is empty; `on_line` and `in_plane`, True if that is at least the bar, None where there
-        is none; `nine`, the place of the nine; and the shares of the loss that are recovered.
+        one is empty; `on_line`, `in_plane` and `by_gradient`, True if that is at least the bar,
+        None where there is none, and False of a line by gradient that is an illusion; `nine`, the
+        place of the nine; and the shares of the loss that are recovered.
     """
     rows = []
     for stored in table.to_dict("records"):
@@ -51,6 +53,7 @@ def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
                 row[name] = corners.lowest(states[name])
             row["on_line"] = corners.in_each_state(states["line"], bar)
             row["in_plane"] = corners.in_each_state(states["plane"], bar)
+            row["by_gradient"] = _on_line_by_gradient(stored, bar)
             row["nine"] = states["place"]["nine"]
             row["late_nine"] = states["late_nine"]
             row |= {f"second: {name}": x for name, x in states["seconds"].items()}
@@ -59,6 +62,13 @@ def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
                 row[f"recovered: {name}"] = scrubbing.recovered(losses, name)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _on_line_by_gradient(stored: Mapping[str, Any], bar: float) -> bool | None:
+    objections = stored.get("gradient_critiques")
+    if isinstance(objections, Mapping) and critiques.is_illusion(objections["read"]):
+        return False
+    return corners.in_each_state(stored["states"]["gradient"], bar)
 
 
 # At least this share of the two-layer encoders must have their carry in the plane, and must have
@@ -78,15 +88,17 @@ class Criterion(NamedTuple):
     """What one of the criteria comes to.
 
     Attributes:
-        name: What is asked.
-        hits: The number of runs, columns or pairs of runs of which it is true.
-        of: The number of those that were asked.
+        name: The statement.
+        unit: The things of which it is true or not.
+        hits: The number of them of which it is true.
+        of: The number that was tested.
         value: The share, or the area under the curve.
-        bar: The bar for it.
-        holds: True if the value is on the right side of the bar.
+        bar: The least that was asked for.
+        holds: True if the value reaches it.
     """
 
     name: str
+    unit: str
     hits: float
     of: int
     value: float
@@ -108,24 +120,31 @@ def criteria(summary: pd.DataFrame, late: pd.Series) -> list[Criterion]:
     by_random = needs_the_nine["second: random"].ge(IN_EACH_STATE)
     area, n_late, n_shared = place_of_nine(summary, late, HELD_BACK)
     return [
-        _share("carry and nine move it in each state", in_plane, MOST_RUNS, at_least=True),
-        _share("a random second direction does", by_random, RANDOM_SERVES, at_least=False),
+        _share(
+            "Carry and nine together move it in each pair of states", "runs", in_plane, MOST_RUNS
+        ),
+        _share(
+            "A random direction in place of the nine does not",
+            "columns",
+            ~by_random,
+            1 - RANDOM_SERVES,
+        ),
         Criterion(
-            "the nine's place tells late from shared runs",
+            "The place of the nine tells late runs from shared ones",
+            "pairs of runs",
             area * n_late * n_shared,
             n_late * n_shared,
             area,
             TELLS_APART,
             area >= TELLS_APART,
         ),
-        _share("carry and nine explain the loss", explained, MOST_RUNS, at_least=True),
+        _share("Carry and nine explain the loss", "runs", explained, MOST_RUNS),
     ]
 
 
-def _share(name: str, is_hit: "pd.Series[bool]", bar: Bar, *, at_least: bool) -> Criterion:
+def _share(name: str, unit: str, is_hit: "pd.Series[bool]", bar: float) -> Criterion:
     share = float(is_hit.mean())
-    holds = share >= bar if at_least else share <= bar
-    return Criterion(name, int(is_hit.sum()), len(is_hit), share, bar, holds)
+    return Criterion(name, unit, int(is_hit.sum()), len(is_hit), share, bar, share >= bar)
 
 
 def two_layer_encoders(summary: pd.DataFrame) -> pd.DataFrame:
@@ -172,12 +191,52 @@ def place_of_nine(
 # ---- rows of the ledger
 
 
-def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
-    """What swaps of the line, and of line and nine, move in each run, and what that explains.
+def line(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of the line move in each run: the lowest interchange accuracies.
 
-    `line` and `plane` are the lowest interchange accuracies, over columns and pairs of states;
-    `explained` is the lowest share of the loss that carry and nine in the plane recover. A run with
-    a column that it gets too few sums right in has no values.
+    The value is the lowest of all, over columns and pairs of states; `rightmost_column` is that in
+    the rightmost column with a carry-in, and `without_sums_below_nine` that between sums whose next
+    columns add to nine or more. A run with a column that it gets too few sums right in has no
+    values.
+
+    Raises:
+        BadInput: As `rows_by_state`.
+    """
+    rows = rows_by_state(evidence, group)
+    columns = line_table.own_length(decided(rows)).sort_values("reads")
+    cells = all_cells(rows, "line")
+    low = corners.STATES[corners.LOW]
+    without_low = cells[(cells.base != low) & (cells.source_state != low)]
+    return pd.DataFrame(
+        {
+            "value": columns.groupby("run").line.agg(_lowest),
+            "rightmost_column": columns.drop_duplicates("run", keep="last").set_index("run").line,
+            "without_sums_below_nine": without_low.groupby("run").accuracy.agg(_lowest),
+        }
+    )
+
+
+def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+    """What swaps of line and nine move in each run, and what that explains.
+
+    `plane` is the lowest interchange accuracy, over columns and pairs of states, and `explained`
+    the lowest share of the loss that carry and nine in the plane recover. A run with a column that
+    it gets too few sums right in has no values.
+
+    Raises:
+        BadInput: As `rows_by_state`.
+    """
+    by_column = line_table.own_length(decided(rows_by_state(evidence, group))).groupby("run")
+    return pd.DataFrame(
+        {
+            "plane": by_column.plane.agg(_lowest),
+            "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
+        }
+    )
+
+
+def rows_by_state(evidence: Evidence, group: str) -> pd.DataFrame:
+    """Return the stored rows of the runs of a group that the ledger is about.
 
     Raises:
         BadInput: A run has no stored row, or one of other weights than are here.
@@ -191,14 +250,7 @@ def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
             f"the weights that are here: run `carry lines --source {evidence.source} {group} "
             "--save`."
         )
-    by_column = line_table.own_length(decided(rows)).groupby("run")
-    return pd.DataFrame(
-        {
-            "line": by_column.line.agg(_lowest),
-            "plane": by_column.plane.agg(_lowest),
-            "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
-        }
-    )
+    return rows
 
 
 def _lowest(values: "pd.Series[float]") -> float:
@@ -223,17 +275,19 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The key without `reads`; the number of `columns`; the lowest cell of all, for the swaps
-        called `line`, `plane`, `natural` and `gradient`; `on_line` and `in_plane`; the place of the
-        `nine` in the leftmost column; and the mean shares of the loss that are recovered.
+        called `line`, `plane`, `natural` and `gradient`; `on_line`, `in_plane` and `by_gradient`;
+        the place of the `nine` in the leftmost column; and the mean shares of the loss that are
+        recovered.
     """
-    asked = summary[summary.reason.isna()].astype({"on_line": bool, "in_plane": bool})
+    answers = ("on_line", "in_plane", "by_gradient")
+    asked = summary[summary.reason.isna()].astype(dict.fromkeys(answers, bool))
     rows = []
     for key, columns in asked.groupby(KEY[:-1], sort=False):
         row: dict[str, Any] = dict(zip(KEY[:-1], key, strict=True))
         row["columns"] = len(columns)
         for name in ("line", "plane", "natural", "gradient"):
             row[name] = columns[name].min()
-        for name in ("on_line", "in_plane"):
+        for name in answers:
             row[name] = bool(columns[name].all())
         row["nine"] = columns.sort_values("reads").nine.iloc[0]
         for name in (name for name in columns if name.startswith("recovered: ")):
@@ -245,6 +299,8 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
 def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
     """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
 
+    The state of the sum that coordinates come from is `source_state`, since `source` is in the key.
+
     Args:
         table: Rows of the stored table.
         swap: `line`, `plane`, `natural` or `gradient`.
@@ -253,56 +309,83 @@ def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
     for stored in table.to_dict("records"):
         if stored["states"]["reason"] is None:
             key = {name: stored[name] for name in KEY}
-            rows += [{**key, **cell} for cell in stored["states"][swap]]
+            for cell in stored["states"][swap]:
+                rows.append({**cell, "source_state": cell["source"], **key})
     return pd.DataFrame(rows)
 
 
 def critiques_in_words(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what the critiques come to: the share of columns, or a median, for line and plane.
+    """Return what the critiques come to, as counts of columns and as medians.
 
-    Only columns in which the swap moves the carry in each state are asked.
+    They are put to the columns in which a swap moves the carry in each pair of states: of the
+    difference of means, of carry and nine, and of the line by gradient where that of means fails.
     """
-    columns = {}
-    for name, column in (("line", "line_critiques"), ("plane", "plane_critiques")):
-        asked = [
-            stored[column]
+    swaps_by_name = {
+        "difference of means": "line",
+        "carry and nine": "plane",
+        "line by gradient": "gradient",
+    }
+    outcomes = {}
+    for name, swap in swaps_by_name.items():
+        tested = [
+            stored[f"{swap}_critiques"]
             for stored in table.to_dict("records")
-            if stored["states"]["reason"] is None and corners.in_each_state(stored["states"][name])
+            if isinstance(stored[f"{swap}_critiques"], dict)
+            and corners.in_each_state(stored["states"][swap])
         ]
-        columns[name] = _outcomes(asked)
-    return pd.DataFrame(columns)
+        outcomes[name] = _outcomes(tested)
+    return pd.DataFrame(outcomes).rename_axis(["objection", "measured"])
 
 
-def _outcomes(columns: list[dict[str, Any]]) -> dict[str, float]:
+def _outcomes(columns: list[dict[str, Any]]) -> "pd.Series[str]":
     """Return the outcome of each critique over some columns."""
 
-    def share(is_true: Callable[[dict[str, Any]], bool]) -> float:
-        return sum(map(is_true, columns)) / len(columns) if columns else float("nan")
+    def count(is_true: Callable[[dict[str, Any]], bool | None]) -> str:
+        return f"{sum(bool(is_true(row)) for row in columns)} of {len(columns)}"
 
-    def median(value: Callable[[dict[str, Any]], float]) -> float:
-        return float(pd.Series([value(row) for row in columns], dtype=float).median())
+    def median(critique: str, name: str) -> str:
+        values = [row[critique].get(name) for row in columns]
+        return _two_decimals(pd.Series(values, dtype=float).median())
 
-    return {
-        "columns": len(columns),
-        "its part that is read does not move the carry": share(
-            lambda row: critiques.is_illusion(row["read"])
-        ),
-        "a swap between sums of the same carry moves the digit": share(
-            lambda row: not corners.in_each_state(row["same carry"])
-        ),
-        "the state's mean in place of the other sum's own does not do": share(
-            lambda row: not corners.in_each_state(row["means"])
-        ),
-        "a step of the own digit sum moves the carry": share(
-            lambda row: (row["rival"]["highest"] or 0) > CONTROL_MOVES
-        ),
-        "distance to the nearest natural stream, after": median(
-            lambda row: row["distance"].get("patched", float("nan"))
-        ),
-        "the same, before": median(lambda row: row["distance"].get("before", float("nan"))),
-        "the same, between natural ones": median(
-            lambda row: row["distance"].get("natural", float("nan"))
-        ),
-        "margin of the answer, after": median(lambda row: row["margin"]["patched"]),
-        "margin of an intact answer": median(lambda row: row["margin"]["intact"]),
-    }
+    illusion, unnatural = "illusion", "unnatural streams"
+    more, no_variable = "it moves more than the carry", "it is no variable of a few values"
+    rival = "a step of the own digit sum does it"
+
+    outcomes = {}
+    for share in critiques.READ_SHARES:
+        words = f"columns moved by the part that is read, at {100 * share:g}%"
+        outcomes[illusion, words] = count(partial(_part_moves, "read", share))
+    words = f"by the part that is not read, at {100 * share:g}%"
+    outcomes[illusion, words] = count(partial(_part_moves, "not read", share))
+    cosines = pd.Series([row.get("cosine") for row in columns], dtype=float)
+    outcomes[illusion, "cosine with the difference of means"] = _two_decimals(cosines.median())
+
+    words = "distance to the nearest natural stream, swapped"
+    outcomes[unnatural, words] = median("distance", "patched")
+    outcomes[unnatural, "before the swap"] = median("distance", "before")
+    outcomes[unnatural, "between natural streams"] = median("distance", "natural")
+    outcomes[unnatural, "margin of the answer, swapped"] = median("margin", "patched")
+    outcomes[unnatural, "of an intact answer"] = median("margin", "intact")
+
+    words = "columns in which a same-carry swap moves the digit"
+    outcomes[more, words] = count(lambda row: not corners.in_each_state(row["same carry"]))
+    words = "columns not moved by the state’s mean"
+    outcomes[no_variable, words] = count(lambda row: not corners.in_each_state(row["means"]))
+
+    moves = count(lambda row: (row["rival"]["highest"] or 0) > CONTROL_MOVES)
+    outcomes[rival, "columns moved by it"] = moves
+    outcomes[rival, "its cosine with the carry"] = median("rival", "cosine")
+    outcomes[rival, "its length, that of a carry being 1"] = median("rival", "length")
+    return pd.Series(outcomes)
+
+
+def _two_decimals(value: float) -> str:
+    return "" if math.isnan(value) else f"{round(value, 2) + 0:.2f}".replace("-", "−")
+
+
+def _part_moves(part: str, share: float, critiques_of_column: Mapping[str, Any]) -> bool:
+    """Return True if a part of a subspace moves the carry in each pair of states, alone."""
+    (row,) = [
+        row for row in critiques_of_column["read"] if row["part"] == part and row["share"] == share
+    ]
+    return row["lowest"] is not None and row["lowest"] >= IN_EACH_STATE

@@ -453,7 +453,7 @@ def _right_shares(corners: Corners) -> dict[str, float]:
 
 
 def can_be_fitted(corners: Corners) -> bool:
-    """Return True if each fold has enough pairs of each two states that differ in the carry."""
+    """Return True if each fold has enough sums in each pair of states that differ in the carry."""
     folds = fold_of(corners.own)
     return all(
         int((corners.both_right(*pair) & (folds == fold)).sum()) >= FEWEST_PAIRS

@@ -48,6 +48,26 @@ def critiques(model: Transformer, corners_: Corners, subspace: Bases) -> dict[st
     }
 
 
+def of_gradient_line(model: Transformer, of: Corners) -> dict[str, Any]:
+    """Return `critiques` of the line by gradient, and its `cosine` with the difference of means.
+
+    The cosine is the lower of the two folds'.
+    """
+    folds = corners.fold_of(of.own)
+    bases, cosines = {}, []
+    for fold in (0, 1):
+        means = corners.balanced_line(of, folds != fold)
+        line = corners.gradient_line(model, of, folds != fold, means)
+        bases[fold] = line[None]
+        cosines.append((line @ means).item())
+
+    def fitted(among: Tensor) -> Basis:
+        # Fitted once: every critique asks for the same two folds.
+        return bases[0] if torch.equal(among, folds != 0) else bases[1]
+
+    return {"cosine": min(cosines), **critiques(model, of, fitted)}
+
+
 # ---- the illusion
 
 

@@ -46,7 +46,7 @@ NUMBERS = ["right", "pairs", "up", "down", "late"]
 PARTS = ["shares", "profile"]
 # Columns of `columns_by_state`, as JSON; empty for sums of another length than most of
 # those that a group was trained on.
-BY_STATES = ["states", "line_critiques", "plane_critiques", "losses"]
+BY_STATES = ["states", "line_critiques", "plane_critiques", "gradient_critiques", "losses"]
 
 Share = Annotated[float, Field(ge=0, le=1)] | None
 ByName = Json[dict[str, Any]] | None
@@ -75,6 +75,7 @@ class StoredLines(BaseModel):
     states: list[ByName]
     line_critiques: list[ByName]
     plane_critiques: list[ByName]
+    gradient_critiques: list[ByName]
     losses: list[ByName]
 
 
@@ -130,6 +131,8 @@ def columns_by_state(
 ) -> dict[str, dict[str, Any]]:
     """Return what `BY_STATES` names for each column of a run, by the name of the answer's digit.
 
+    The line by gradient is put to the critiques where the difference of means fails.
+
     Args:
         model: The run's model.
         n_digits: The number of digits of the sums.
@@ -146,9 +149,17 @@ def columns_by_state(
             line, plane = (partial(f, of) for f in (corners.line_basis, corners.plane_basis))
             fields["line_critiques"] = critiques.critiques(model, of, line)
             fields["plane_critiques"] = critiques.critiques(model, of, plane)
+            if only_by_gradient(fields["states"]):
+                fields["gradient_critiques"] = critiques.of_gradient_line(model, of)
         fields["losses"] = scrubbing.column_losses(model, of, head, generator, n_sums)
         columns[model.config.layout.position_names[column.answer]] = fields
     return columns
+
+
+def only_by_gradient(states: Mapping[str, Any]) -> bool:
+    """Return True if one line moves the carry in each state by gradient, and not by means."""
+    by_means, by_gradient = (corners.in_each_state(states[name]) for name in ("line", "gradient"))
+    return by_gradient is True and by_means is False
 
 
 def measure_group(

@@ -501,7 +501,7 @@ ROWS: dict[str, Entry] = {
     ),
     "beyond/biases_decoder": finding(DECODER, heads.biases, shows=heads.needs_biases),
     # The carry line, and who writes it
-    "beyond/one_line": swap_by_states("line", corner_table.moves_in_each_state),
+    "beyond/one_line": finding(MAIN, corner_table.line, shows=corner_table.moves_in_each_state),
     "beyond/line_and_nine": swap_by_states("plane", corner_table.moves_in_each_state),
     "beyond/explained": swap_by_states("explained", corner_table.explains),
     "beyond/written_late": finding(

@@ -47,5 +47,5 @@ test("coordinates are read as they are written", () => {
   assert.strictEqual(state.format({ line: read.line }), "#line=hundreds:-0.25");
   assert.strictEqual(state.format({ line: {} }), "#");
   const { problems: none } = state.parse("#line=hundreds:1", INITIAL, { ...BOUNDS, lines: [] });
-  assert.match(none[0].text, /one layer has no line/);
+  assert.match(none[0].text, /No line was measured in models of one layer/);
 });

@@ -1,6 +1,7 @@
 """States of the next column, two directions, critiques and scrubbing, on networks made by hand."""
 
 from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pandas as pd
@@ -236,6 +237,11 @@ def test_a_gradient_finds_a_line_where_means_have_none():
     fields = corners.fields_of(model, column, seeded())
     assert corners.lowest(fields["gradient"]) >= corners.IN_EACH_STATE
     assert corners.lowest(fields["natural"]) < 0.1
+    assert line_table.only_by_gradient(fields)
+
+    outcome = critiques.of_gradient_line(model, column)
+    assert not critiques.is_illusion(outcome["read"])
+    assert 0.2 < outcome["cosine"] < 0.9
 
 
 def test_a_run_that_gets_too_few_sums_right_has_a_reason():
@@ -359,6 +365,84 @@ def test_what_is_decided_needs_no_subspaces(monkeypatch):
     assert summary.reads.tolist() == ["pos7", "pos8"]
     assert summary.reason.notna().all()
     assert summary["recovered: head: carry"].notna().all()
+
+
+# ---- what the ledger and the page say of stored columns
+
+
+def states_of(accuracies):
+    """Return the stored states of a column, by the accuracies of its line's swaps."""
+    cells = [
+        {"base": base, "source": source, "own": None, "pairs": 60, "accuracy": accuracy}
+        for (base, source), accuracy in accuracies.items()
+    ]
+    names = ("line", "plane", "natural", "gradient")
+    return {
+        "reason": None,
+        **dict.fromkeys(names, cells),
+        "place": {"nine": 0.5},
+        "late_nine": 1.0,
+        "seconds": {},
+    }
+
+
+def test_a_row_of_the_ledger_says_where_its_line_fails(monkeypatch):
+    hundreds = {("low", "high"): 0.4, ("nine", "high"): 0.97, ("high", "low"): 0.5}
+    tens = {("low", "high"): 0.9, ("high", "nine"): 0.99}
+    losses = {"intact": 0.0, "resampled": 2.0, "plane: carry, nine": 0.1}
+    key = {"source": "ours", "group": MAIN, "recipe": "paper", "run": 2, "digits": 3}
+    rows = [
+        {**key, "reads": reads, "states": states_of(accuracies), "losses": losses}
+        for reads, accuracies in (("pos8", tens), ("pos7", hundreds))
+    ]
+    monkeypatch.setattr(line_table, "saved", lambda folder: pd.DataFrame(rows))
+    monkeypatch.setattr(line_table, "of_weights", lambda table, loaded: table)
+    evidence = SimpleNamespace(group=lambda name: SimpleNamespace(numbers=[2]))
+    (measured,) = corner_table.line(evidence).to_dict("records")
+    assert measured["value"] == 0.4
+    assert measured["rightmost_column"] == 0.9
+    assert measured["without_sums_below_nine"] == 0.97
+    (measured,) = corner_table.swaps(evidence).to_dict("records")
+    assert measured["plane"] == 0.4
+    assert measured["explained"] == pytest.approx(0.95)
+
+
+def critiques_of(read, not_read):
+    """Return stored critiques of a column, by the lowest swaps of its read and unread parts."""
+    parts = []
+    for share in critiques.READ_SHARES:
+        for part, lowest in (("read", read), ("not read", not_read)):
+            parts.append({"share": share, "part": part, "lowest": lowest})
+    cell = {"base": "low", "source": "high", "accuracy": 1.0}
+    return {
+        "read": parts,
+        "distance": {"patched": 0.2},
+        "margin": {"patched": 3.0, "intact": 4.0},
+        "rival": {"highest": 0.1, "cosine": -0.5, "length": 0.25},
+        "same carry": [cell],
+        "means": [{**cell, "accuracy": 0.9}],
+    }
+
+
+def test_critiques_are_counted_where_the_swap_moves_the_carry():
+    works, fails = states_of({("low", "high"): 1.0}), states_of({("low", "high"): 0.1})
+    rows = []
+    for states, read in ((works, 1.0), (works, None), (fails, 0.0)):
+        of_means = critiques_of(read, 0.0)
+        row = {"states": states, "line_critiques": of_means, "plane_critiques": of_means}
+        rows.append({**row, "gradient_critiques": None})
+    rows[0]["gradient_critiques"] = {**critiques_of(1.0, None), "cosine": 0.8}
+    table = corner_table.critiques_in_words(pd.DataFrame(rows))
+    line, by_gradient = table["difference of means"], table["line by gradient"]
+    at_999 = "columns moved by the part that is read, at 99.9%"
+    assert line["illusion", at_999] == "1 of 2"
+    assert by_gradient["illusion", at_999] == "1 of 1"
+    assert line["illusion", "by the part that is not read, at 99.9%"] == "0 of 2"
+    cosine = "cosine with the difference of means"
+    assert (line["illusion", cosine], by_gradient["illusion", cosine]) == ("", "0.80")
+    assert set(table.xs("its cosine with the carry", level=1).iloc[0]) == {"−0.50"}
+    assert line["it is no variable of a few values"].tolist() == ["2 of 2"]
+    assert line["it moves more than the carry"].tolist() == ["0 of 2"]
 
 
 # ---- the criteria

@@ -519,7 +519,7 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
     sliders = browser.run("document.querySelectorAll('#pg-line input').length")
     assert sliders == (0 if model.config.layers == 1 else 4)
     if model.config.layers == 1:
-        assert "has no line" in browser.run("document.getElementById('pg-line').textContent")
+        assert "No line was measured" in browser.run("document.getElementById('pg-line').textContent")
 
 
 @needs_site
