@@ -234,15 +234,14 @@ class OnePassEach(Transformer):
 # The functions that check sums, models, interventions, tokens and what hooks return. In their
 # places stand these, which accept anything.
 UNCHECKED: tuple[tuple[Any, str, Any], ...] = (
-    (measure, "some_sums", lambda sums, width: sums),
+    (measure, "some_sums", lambda a, b, width: (a, b)),
     (measure, "checked_config", lambda model: model.config),
-    (measure, "check_intervention", lambda value: None),
     (interventions, "checked_config", lambda model: model.config),
     (engine, "is_precise", lambda model: True),
     (engine, "is_own_kind", lambda intervention: True),
     (ModelConfig, "checked_read", lambda config, read, length=None: read),
     (core_model, "checked_hook", lambda hook, *points, **read: hook),
-    (core_model, "checked_embedding", lambda embed, tokens, layout: embed(tokens)),
+    (Transformer, "_checked_length", lambda model, tokens: tokens.shape[1]),
 )
 
 

@@ -66,8 +66,6 @@ def test_a_hook_for_some_points_is_checked_like_any_other():
     assert torch.equal(model(tokens, zero), model(tokens, Ablation(mlps={0}).hook(model)))
     with pytest.raises(BadInput, match="blocks.9.mlp_out"):
         model(tokens, HookAt(frozenset({"blocks.9.mlp_out"}), lambda name, x: x))
-    with pytest.raises(BadInput, match="hooks has a whole hook at blocks.0.mlp_out"):
-        model.run_with_hooks(tokens, {"blocks.0.mlp_out": zero})
 
 
 def test_every_point_is_what_it_says_it_is(config, model):
@@ -139,8 +137,6 @@ def test_a_function_that_asks_for_it_is_given_the_name():
     assert names == ["blocks.0.resid_pre", "blocks.1.attn.z", "blocks.1.attn.z"]
     assert [(hook.name, hook.layer()) for hook in names[:2]] == [(names[0], 0), (names[1], 1)]
     assert torch.equal(logits, model(tokens))
-    with pytest.raises(BadInput, match="The hook point embed is in no layer: expected"):
-        model.run_with_hooks(tokens, {"embed": lambda x, hook: hook.layer()})
 
 
 def test_hooks_are_a_mapping_or_pairs_whose_order_counts():
@@ -224,7 +220,7 @@ def test_names_of_transformer_lens_are_understood_and_unknown_ones_refused():
         torch.equal(cache[name], cache_by_point[plain]) for name, plain in lens_names.items()
     )
     for wrong in ("blocks.2.attn.z", "blocks.0.attn.zz", ""):
-        with pytest.raises(BadInput, match="is no hook point of this model: expected one such as"):
+        with pytest.raises(BadInput, match="is no hook point: expected one such as"):
             model.run_with_hooks(tokens, {wrong: lambda x: x})
         with pytest.raises(BadInput, match="is no hook point"):
             model.run_with_cache(tokens, [wrong])
@@ -314,19 +310,6 @@ def test_a_hook_may_change_numbers_in_place():
 
     with torch.no_grad():
         assert torch.equal(model.run_with_hooks(tokens, {"blocks.0.mlp_out": double}), by_return)
-
-
-def raises(name):
-    raise ZeroDivisionError("division by zero")
-
-
-@pytest.mark.usefixtures("as_a_user_has_it")
-@pytest.mark.parametrize("names", [5, raises])
-def test_names_that_are_none_are_one_line(names):
-    config = SHAPES["encoder"]
-    model, tokens = random_model(config), tokens_of(config)
-    with pytest.raises(BadInput, match="^names=.*: expected names such as embed, or a function"):
-        model.run_with_cache(tokens, names)
 
 
 MASKS = [

@@ -29,7 +29,6 @@ from carry_core.interventions import (
     Combined,
     MeanAblation,
     Patch,
-    check_intervention,
 )
 from carry_core.model import Block, ModelConfig, Transformer, activations_at
 from carry_core.pairs import Contrast, sample_pairs
@@ -170,11 +169,6 @@ REFUSED = {
     "letters for names": lambda m: Ablation.from_json('{"names": "embed"}'),
     "one pair for several": lambda m: Ablation.from_json('{"heads": [1, 0]}'),
     "a deep list": lambda m: Ablation.from_json("[" * 100_000),
-    "no intervention": lambda m: check_intervention(None),
-    "a hook for an intervention": lambda m: check_intervention(lambda name, x: x),
-    "a token that does not exist": lambda m: m(tokens_of(SMALL) + 1),
-    "the same, in 16 bits": lambda m: m((tokens_of(SMALL) + 1).to(torch.uint16)),
-    "a negative token": lambda m: m(tokens_of(SMALL) - 1),
     "one position less": lambda m: m(tokens_of(SMALL)[:, :-1]),
     "no batch": lambda m: m(tokens_of(SMALL)[0]),
     "tokens of floats": lambda m: m(tokens_of(SMALL).float()),
@@ -186,11 +180,6 @@ REFUSED = {
     "a cache of another shape": lambda m: Patch(mlps={1}).hook(
         m, {"blocks.1.mlp_out": torch.ones(6, 16)}
     ),
-    "a block that the config has not": lambda m: (
-        m.blocks.append(m.blocks[0]) and m(tokens_of(SMALL))
-    ),
-    "a sparse tensor": lambda m: measure.predict(m, A.to_sparse(), B),
-    "numbers without values": lambda m: measure.predict(m, A.to("meta"), B.to("meta")),
     "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
 }
 
@@ -315,12 +304,11 @@ def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions)
         hook = made_for(small, hook_read, kind, positions)
         has = set(range(length)) if hook_read is None else {p % length for p in hook_read}
         rows = list(range(length)) if model_read is None else [p % length for p in model_read]
-        needs = {p for p in rows if positions is None or p in positions}
 
         def wrapped(name, x, hook=hook):
             return hook(name, x)
 
-        if kind is Ablation or needs <= has:
+        if kind is Ablation or {*rows} <= has:
             logits = small(tokens, wrapped, model_read)
             assert_close(logits, full[:, rows])
         else:
@@ -399,29 +387,11 @@ OTHER_TYPES = {
     "the MLP of a path": lambda m: measure.final_mlp("run0.safetensors"),
     "a hook for runs": lambda m: Ablation(mlps={0}).hook(LOADED),
     "combined hooks for runs": lambda m: Combined((INTACT,)).hook(LOADED),
-    "combined numbers": lambda m: Combined((3,)).hook(m),
-    "combined letters": lambda m: Combined("ab"),
-    "no interventions": lambda m: measure.accuracy(m, *SUMS, []),
-    "no named interventions": lambda m: measure.accuracy(m, *SUMS, {}),
-    "a watcher that is a name": lambda m: measure.predict(m, A, B, watch="embed"),
-    "an intervention for a hook": lambda m: m(tokens_of(SMALL), Ablation(mlps={1})),
-    "no hook": lambda m: m(tokens_of(SMALL), None),
-    "no hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), None),
-    "a name for hooks": lambda m: m.run_with_hooks(tokens_of(SMALL), "embed"),
-    "hooks without functions": lambda m: m.run_with_hooks(tokens_of(SMALL), ["embed"]),
-    "a hook that is no function": lambda m: m.run_with_hooks(tokens_of(SMALL), {"embed": 0}),
     "a score of floats": lambda m: measure.score(ANSWER + 0.5, A, B),
     "a score of texts": lambda m: measure.score(["86", "99", "99"], A, B),
     "a score of one digit": lambda m: measure.score(ANSWER[:, 0], A, B),
     "a score of no digits": lambda m: measure.score(ANSWER[:, :0], A, B),
     "a score of nothing": lambda m: measure.score(None, A, B),
-    "pairs by a seed": lambda m: sample_pairs(Contrast("carry_in", 0), 3, 0, LAYOUT),
-    "sums by a seed": lambda m: sums.long_sums(3, 2, 0),
-    "sums without a generator": lambda m: sums.long_sums(3, 2, None),
-    "a class by a seed": lambda m: carries.sample_class("01", 3, 0),
-    "a contrast's control": lambda m: Contrast("carry_in", 0, control="no"),
-    "a layout's mask": lambda m: Layout(3, causal="no"),
-    "a config's mask": lambda m: ModelConfig(causal=1),
 }
 
 
@@ -439,9 +409,6 @@ def test_a_score_takes_what_sums_are_given_as(small):
         table = measure.score(answers, A, B)
         assert torch.equal(table.accuracy.nan_to_num(), expected.accuracy.nan_to_num())
         assert torch.equal(table.corrected.nan_to_num(), expected.corrected.nan_to_num())
-    nested = Combined((Combined((INTACT, Ablation(mlps={1}))), Ablation(heads={(0, 1)})))
-    assert nested == Combined((INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})))
-    assert nested == Combined([INTACT, Ablation(mlps={1}), Ablation(heads={(0, 1)})])
 
 
 # ---------------------------------------------------------------- a model that was changed
@@ -741,19 +708,6 @@ def test_a_model_that_is_moved_computes_the_same(move_name, shape):
     assert sure.any()
 
 
-@pytest.mark.parametrize("elsewhere", ["tokens", "model"])
-def test_tokens_on_another_device_are_refused(small, elsewhere):
-    tokens = tokens_of(SMALL)
-    if elsewhere == "tokens":
-        tokens = tokens.to("meta")
-    else:
-        small = onto_meta(small)
-    message = f"tokens are on {tokens.device}, the model is on {small.device}: move them with"
-    for call in (small, small.run_with_cache, lambda tokens: small(tokens, cache_hook({}), [5])):
-        with pytest.raises(BadInput, match=message):
-            call(tokens)
-
-
 JIT = ("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
 
 
@@ -840,8 +794,7 @@ assert_close(compiled(tokens), model(tokens))
 assert_close(compiled(tokens, read=[5]), model(tokens, read=[5]))
 patch = Patch(mlps={1}, heads={(1, 0)}, positions=(5,), source=(2, 6))
 expected = model(tokens, patch.hook(model))
-for read in (None, [5, 6]):  # compiled, a model with a hook always computes all positions
-    assert_close(compiled(tokens, patch.hook(model, read=read)), expected)
+assert_close(compiled(tokens, patch.hook(model)), expected)
 """
 
 
