@@ -32,9 +32,6 @@ def patterns(n_digits: int) -> tuple[str, ...]:
     """Return all carry patterns of sums below 10**n_digits: Fibonacci(2 n_digits - 1) of them.
 
     For three digits they are in the order of the paper's tables: NC, C@1, C@2, C all, C all con.
-
-    Raises:
-        BadInput: `n_digits` is not from 1 to `MAX_CLASS_DIGITS`.
     """
     check_whole("n_digits", n_digits, 1, MAX_CLASS_DIGITS)
     return _patterns(n_digits)
@@ -76,8 +73,7 @@ def classify(a: Operand, b: Operand, n_digits: int = 3) -> Int[Tensor, "*batch"]
     Only the last `n_digits` digits of the two numbers count.
 
     Raises:
-        BadInput: As `sums.checked_sums`; or the last digits of a sum carry further to the
-            left, so that it has no class.
+        BadInput: The last digits of a sum carry further to the left, so that it has no class.
     """
     return class_index(*_last_digits(a, b, n_digits), n_digits)
 

@@ -49,17 +49,11 @@ BATCH = 256  # sums in a forward pass
 
 
 class Part(NamedTuple):
-    """A kind of part that an intervention can name.
+    """A kind of part that an intervention can name."""
 
-    Attributes:
-        label: The word for one of them.
-        point: The hook point at which it acts.
-        axis: The axis of the heads or neurons there; None if the part is the whole activation.
-    """
-
-    label: str
-    point: str
-    axis: int | None
+    label: str  # the word for one of them
+    point: str  # the hook point at which it acts
+    axis: int | None  # of the heads or neurons there; None if the part is the whole activation
 
 
 PARTS = {

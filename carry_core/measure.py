@@ -259,18 +259,11 @@ def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "
 
 
 def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablation]:
-    """Return a zero ablation for each head of the last `layers` layers, from the lowest layer on.
-
-    Raises:
-        BadInput: The model has fewer layers.
-    """
+    """Return a zero ablation for each head of the last `layers` layers, the lowest layer first."""
     config = model if isinstance(model, ModelConfig) else checked_config(model)
     check_whole("layers", layers, 1, config.layers)
-    ablations = []
-    for layer in range(config.layers - layers, config.layers):
-        for head in range(config.heads):
-            ablations.append(Ablation(heads=frozenset({(layer, head)})))
-    return ablations
+    heads = product(range(config.layers - layers, config.layers), range(config.heads))
+    return [Ablation(heads=frozenset({head})) for head in heads]
 
 
 def final_mlp(model: Transformer | ModelConfig) -> Ablation:

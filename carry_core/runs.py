@@ -294,7 +294,9 @@ def is_path(name: str | os.PathLike[str], source: str = "ours") -> bool:
 
     A text without a slash is a path only if there is no group of this name, and such a file.
     """
-    if not isinstance(name, str) or "/" in name or os.sep in name or name.endswith(SUFFIX):
+    if not isinstance(name, str):
+        return isinstance(name, os.PathLike)
+    if "/" in name or os.sep in name or name.endswith(SUFFIX):
         return True
     is_group = (folder(source) / name).is_dir() or name in leading_recipes(folder("ours"))
     return bool(name) and not is_group and os.path.lexists(name)
