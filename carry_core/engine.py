@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Protocol, cast, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -20,22 +20,14 @@ from torch import Tensor, nn
 
 from carry_core.errors import BadInput
 from carry_core.hooks import Hook, HookAt, TensorHook
-from carry_core.interventions import (
-    INTACT,
-    ActivationsOf,
-    Combined,
-    Intervention,
-    Source,
-)
+from carry_core.interventions import INTACT, ActivationsOf, AnyIntervention, Source
 from carry_core.model import Block, Read, Transformer, activations_at
 
-AnyIntervention = Intervention | Combined
 # Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.
 Passes = Callable[[Int[Tensor, "batch pos"]], list[Float[Tensor, "batch query vocab"]]]
 Sources = Sequence[Source | None]  # one for each intervention
+Engine = Any  # a module with `passes` and `reader`
 
-ENTRY_POINTS = "carry_core.engines"
-VARIABLE = "CARRY_ENGINE"
 PLAIN = "plain"
 
 
@@ -86,10 +78,8 @@ def hooks_of(
 ) -> list[TensorHook]:
     """Return each intervention as a hook, with its own source."""
     own_sources = sources or [None] * len(interventions)
-    hooks = []
-    for intervention, source in zip(interventions, own_sources, strict=True):
-        hooks.append(intervention.hook(model, source, read))
-    return hooks
+    pairs = zip(interventions, own_sources, strict=True)
+    return [intervention.hook(model, source, read) for intervention, source in pairs]
 
 
 def only_seen_by(watch: Hook) -> TensorHook:
@@ -102,78 +92,37 @@ def only_seen_by(watch: Hook) -> TensorHook:
     return HookAt(watch.points, hook) if isinstance(watch, HookAt) else hook
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """The functions of an engine, which take and return what those of this module do."""
-
-    def passes(
-        self,
-        model: Transformer,
-        interventions: Sequence[AnyIntervention],
-        read: Read = None,
-        watch: Hook | None = None,
-        sources: Sources = (),
-    ) -> Passes:
-        """Return a function that gives the logits under each intervention."""
-
-    def reader(
-        self,
-        model: Transformer,
-        names: Collection[str],
-        read: Read = None,
-        ablation: AnyIntervention = INTACT,
-    ) -> ActivationsOf:
-        """Return a function that gives activations of the ablated model."""
-
-
 MODULES = (Transformer, Block, nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear)
-
-
-# The methods of every module that run in a forward pass. `torch.compile` and other libraries
-# replace some of its others, which changes no number.
+# What runs in a forward pass of every module. `torch.compile` and others replace some of the rest.
 OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__")
 
 
-def methods() -> dict[tuple[type, str], object]:
-    """Return the methods of the classes of which a model is made, as they are now.
-
-    Somebody may have replaced one, to try another block. `METHODS` has them as they were written.
-    """
-    current: dict[tuple[type, str], object] = {}
-    for name in OF_EVERY_MODULE:
-        current[nn.Module, name] = vars(nn.Module)[name]
+def methods() -> list[object]:
+    """Return the methods of a model's classes as they are now: somebody may replace one."""
+    current = [vars(nn.Module)[name] for name in OF_EVERY_MODULE]
     for module in MODULES:
-        for name, value in vars(module).items():
-            if callable(value) or isinstance(value, property):
-                current[module, name] = value
+        current += [f for f in vars(module).values() if callable(f) or isinstance(f, property)]
     return current
 
 
-METHODS = methods()
+METHODS = methods()  # as they were written, for an engine that reads weights instead
 
 
 def plain() -> Engine:
     """Return this module, the engine that calls the model."""
-    return cast(Engine, sys.modules[__name__])
+    return sys.modules[__name__]
 
 
 def engine() -> Engine:
-    """Return the engine that CARRY_ENGINE names; if it is unset, one that is installed.
-
-    Raises:
-        BadInput: There is none of that name.
-    """
-    engines = _installed()
-    name = os.environ.get(VARIABLE) or next(iter(engines), PLAIN)
-    if name == PLAIN:
-        return plain()
+    """Return the engine that CARRY_ENGINE names; if it is unset, one that is installed."""
+    engines = _installed() | {PLAIN: plain()}
+    name = os.environ.get("CARRY_ENGINE") or next(iter(engines))
     if name not in engines:
-        expected = ", ".join([PLAIN, *engines])
-        raise BadInput(f"{VARIABLE}={name}: expected one of {expected}.")
+        raise BadInput(f"CARRY_ENGINE={name}: expected one of {', '.join(engines)}.")
     return engines[name]
 
 
 @cache
 def _installed() -> dict[str, Engine]:
     """Return the engines that installed packages bring, by name."""
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+    return {point.name: point.load() for point in entry_points(group="carry_core.engines")}

@@ -1,40 +1,25 @@
-"""The data folders, and readers that first check for a regular file.
+"""The data folders, and readers that report in one line what is wrong with a file."""
 
-Whatever goes wrong while a file is read raises one `BadInput`, which names the file, the reason and
-the remedy.
-"""
-
-import errno
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import safe_open
 
-from carry_core.errors import BadInput, moved
+from carry_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
 # A wheel has the main group's runs here; a checkout has no such folder.
 PACKAGED = Path(__file__).resolve().parent / "data"
 REASON = 200  # characters of an error's text
-MOVED = "json_bytes read_arrays read_bytes read_text replacing replacing_all sha256 write_json"
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> None:
-        raise moved(__name__, MOVED, name)
 
 
 def data_dir() -> Path:
     """Return the folder with weights and results: CARRY_DATA if set, else the repository's.
 
     Where a wheel is installed, it is the one in the package, which has few weights and no results.
-
-    Raises:
-        BadInput: CARRY_DATA is a name that cannot be one of a folder, or it may not be read.
     """
     own_folder = PACKAGED if PACKAGED.is_dir() else ROOT / "data"
     return _folder_of("CARRY_DATA") or own_folder
@@ -49,27 +34,18 @@ def author_dir() -> Path:
     """Return the folder with the author's imported release.
 
     It is CARRY_AUTHOR if that is set, else `author/` in the data folder.
-
-    Raises:
-        BadInput: As `data_dir`.
     """
     return _folder_of("CARRY_AUTHOR") or data_dir() / "author"
 
 
 def _folder_of(variable: str) -> Path | None:
-    """Return the folder that an environment variable names; None if it is unset or empty.
-
-    Raises:
-        BadInput: The folder may not be read, or the operating system takes no such name.
-    """
-    name = os.environ.get(variable)
-    if not name:
+    """Return the folder that an environment variable names, which need not exist; None if unset."""
+    if not os.environ.get(variable):
         return None
-    folder = Path(name)
+    folder = Path(os.environ[variable])
     try:
-        # Such a folder may be missing: `carry train` makes it.
-        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if folder.is_dir():
+            os.listdir(folder)  # noqa: PTH208 (`iterdir` looks only when it is asked for more)
     except OSError as error:
         raise BadInput(
             f"{variable}={folder}: {error.strerror}. Expected a folder that can be read; "
@@ -78,33 +54,11 @@ def _folder_of(variable: str) -> Path | None:
     return folder
 
 
-# ---- errors about a file that cannot be used
-
-
 def damaged(path: Path, reason: str, remedy: str) -> BadInput:
-    """Return the error that says why a file cannot be read, and how to get it back.
-
-    Git restores the file if it is tracked; the `remedy` is for one that is not.
-    """
+    """Return the error that says why a file cannot be read, and how to get it back."""
     if os.path.lexists(path):
-        return BadInput(f"{path} is damaged ({reason}): {restoring(path, remedy)}.")
-    return BadInput(
-        f"{path} does not exist: {restoring(path, remedy.removeprefix('delete it and '))}."
-    )
-
-
-def restoring(path: Path, otherwise: str) -> str:
-    """Return the remedy for a file: `git checkout` if it is tracked, else `otherwise`."""
-    return f"restore it with `git checkout {path}`" if is_tracked(path) else otherwise
-
-
-def is_tracked(path: Path) -> bool:
-    """Return True if git tracks the file, which need not exist."""
-    command = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:  # git is not installed
-        return False
+        return BadInput(f"{path} is damaged ({reason}): {remedy}.")
+    return BadInput(f"{path} does not exist: {remedy.removeprefix('delete it and ')}.")
 
 
 def reason(error: Exception) -> str:
@@ -117,9 +71,6 @@ def reason(error: Exception) -> str:
         text = str(error)
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= REASON else f"{text[:REASON]}…"
-
-
-# ---- readers
 
 
 @contextmanager

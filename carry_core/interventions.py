@@ -8,15 +8,13 @@
         activation patching from the sum 152 + 261
 
 All three name their parts in the same way. `str` prints them, `to_json` stores them, `from_json`
-reads them back, and `hook(model, source, read)` makes them a hook. Interventions and their hooks
-can be pickled and copied, so they can be sent to another process. The arguments of `hook` are:
+reads them back, and `hook(model, source, read)` makes them a hook, which can be pickled:
 
     source   For a Patch: two numbers, or two tensors `[batch]` with a sum for each row of the
              batch, or cached activations `{name: tensor}`; its own `source` if None.
              For a MeanAblation: the reference set, or cached means.
     read     The positions that the model will be asked for, as in `model(tokens, hook, read)`;
-             all if None. The hook also works at other positions, unless it has to replace
-             activations for which it has no values: that is a `BadInput`.
+             all if None. Where the hook has no values for others, they are a `BadInput`.
 
 `|` combines them: two of one kind, with the same positions and source, give one of that kind. Any
 other two give a `Combined`, whose hook does the first, then the second.
@@ -51,17 +49,11 @@ BATCH = 256  # sums in a forward pass
 
 
 class Part(NamedTuple):
-    """A kind of part that an intervention can name.
+    """A kind of part that an intervention can name."""
 
-    Attributes:
-        label: The word for one of them.
-        point: The hook point at which it acts.
-        axis: The axis of the heads or neurons there; None if the part is the whole activation.
-    """
-
-    label: str
-    point: str
-    axis: int | None
+    label: str  # the word for one of them
+    point: str  # the hook point at which it acts
+    axis: int | None  # of the heads or neurons there; None if the part is the whole activation
 
 
 PARTS = {
@@ -138,20 +130,15 @@ class Intervention:
         return f"{self.verb} {', '.join(words)}{place}"
 
     def __or__(self, other: "Intervention | Combined") -> "Intervention | Combined":
-        """Return an intervention that does both.
-
-        Raises:
-            BadInput: `other` is not an intervention.
-        """
-        check_intervention(other)
-        if isinstance(other, Combined):
-            return Combined((self, *other.parts))
-        fields_of_other = {name: getattr(other, name) for name in (*PARTS, "names")}
-        differ_in_parts_only = replace(self, **fields_of_other) == other
-        if not differ_in_parts_only:
-            return Combined((self, other))
-        both = {name: getattr(self, name) | value for name, value in fields_of_other.items()}
-        return replace(self, **both)
+        """Return an intervention that does both."""
+        if isinstance(other, Intervention):
+            fields_of_other = {name: getattr(other, name) for name in (*PARTS, "names")}
+            if replace(self, **fields_of_other) == other:  # they differ in their parts only
+                both = {
+                    name: getattr(self, name) | parts for name, parts in fields_of_other.items()
+                }
+                return replace(self, **both)
+        return Combined((self, *_in_order(other)))
 
     def to_json(self) -> str:
         """Return a stable text: the kind, then the fields that are not empty, numbers sorted."""
@@ -161,10 +148,8 @@ class Intervention:
         content: dict[str, Any] = {"kind": type(self).__name__}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Set):
-                value = sorted(value)
-            if value not in (None, []):
-                content[field.name] = value
+            if value is not None and value != frozenset():
+                content[field.name] = sorted(value) if isinstance(value, Set) else value
         return content
 
     @classmethod
@@ -174,22 +159,17 @@ class Intervention:
         Raises:
             BadInput: The text is not such JSON.
         """
+        kinds = {kind.__name__: kind for kind in (Ablation, MeanAblation, Patch)}
         try:
-            values = json.loads(text)
-            if isinstance(values, list):
-                return Combined(tuple(cls._from_fields(part) for part in values))
-            return cls._from_fields(values)
+            content = json.loads(text)
+            members = content if isinstance(content, list) else [content]
+            parts = [kinds[part.pop("kind", cls.__name__)](**part) for part in members]
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
             raise BadInput(
                 f"{text!r} is not an intervention: expected JSON such as '{expected}'."
             ) from error
-
-    @classmethod
-    def _from_fields(cls, values: dict[str, Any]) -> "Intervention":
-        kinds = {kind.__name__: kind for kind in (Ablation, MeanAblation, Patch)}
-        kind = kinds[values.pop("kind", cls.__name__)]
-        return kind(**{name: _parsed(name, value) for name, value in values.items()})
+        return Combined(tuple(parts)) if isinstance(content, list) else parts[0]
 
     def targets(self, config: ModelConfig) -> dict[str, tuple[int, ...] | None]:
         """Return the names of the activations that are replaced, with the heads or neurons.
@@ -210,17 +190,11 @@ class Intervention:
                         f"{kind} has {number}: expected a layer below {config.layers}{below}."
                     )
                 name = f"blocks.{layer}.{part.point}"
-                if part.axis is None:
-                    targets[name] = None
-                else:
-                    targets[name] = (*(targets.get(name) or ()), i)
-        for name in sorted(self.names):
-            targets[config.hook_name(name)] = None
-        length = config.layout.length
-        if not all(0 <= position < length for position in self.positions or ()):
-            raise BadInput(
-                f"positions={self.positions}: expected positions from 0 to {length - 1}."
-            )
+                targets[name] = None if part.axis is None else (*(targets.get(name) or ()), i)
+        targets |= dict.fromkeys(map(config.hook_name, sorted(self.names)))
+        last = config.layout.length - 1
+        if not all(0 <= position <= last for position in self.positions or ()):
+            raise BadInput(f"positions={self.positions}: expected positions from 0 to {last}.")
         return targets
 
     def hook(
@@ -230,8 +204,7 @@ class Intervention:
 
         Raises:
             BadInput: The model has no such part or position, or there is nothing to replace
-                it with. The hook raises it when it runs on positions, or on a batch, for which
-                it has no values.
+                it with. The hook raises it where it has no values for positions, or for a batch.
         """
         config = checked_config(model)
         targets = self.targets(config)
@@ -245,8 +218,8 @@ class Intervention:
             values = self.values(model, list(targets), source, read)
         replacements: dict[str, Replacement] = {}
         for name, indices in targets.items():
-            part = Target(name, indices, self.positions)
-            replacements[name] = Replacement(part, values[name], model, read)
+            part = _mask_of_part(name, indices, config)
+            replacements[name] = Replacement(name, part, self.positions, values[name], model, read)
         return HookAt(frozenset(replacements), partial(_replaced, replacements))
 
     def values(
@@ -289,7 +262,7 @@ class MeanAblation(Intervention):
         width = model.config.width
         if source is None:
             source = sums.long_sums(REFERENCE_SUMS, width, torch.Generator().manual_seed(0))
-        return means(model, *sums.some_sums(source, width), names, read)
+        return means(model, *source, names, read)
 
 
 @dataclass(frozen=True)
@@ -321,7 +294,7 @@ class Patch(Intervention):
             raise BadInput(
                 "This patch has no source: expected two numbers, such as source=(152, 261)."
             )
-        a, b = sums.some_sums(source, model.config.width)
+        a, b = sums.some_sums(*source, model.config.width)
         tokens = sums.input_tokens(a, b, model.config.layout).to(model.device)
         with torch.no_grad():
             return activations_at(model, tokens, names, read)
@@ -329,28 +302,15 @@ class Patch(Intervention):
 
 @dataclass(frozen=True)
 class Combined:
-    """Interventions in order; where two replace the same part, the later one wins.
-
-    Raises:
-        BadInput: One of `parts` is no intervention.
-    """
+    """Interventions in order; where two replace the same part, the later one wins."""
 
     parts: tuple[Intervention, ...]
-
-    def __post_init__(self) -> None:
-        parts: list[Intervention] = []
-        for part in self.parts if isinstance(self.parts, Sequence) else [self.parts]:
-            check_intervention(part)
-            parts += part.parts if isinstance(part, Combined) else [part]
-        object.__setattr__(self, "parts", tuple(parts))
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.parts))
 
     def __or__(self, other: "Intervention | Combined") -> "Combined":
-        check_intervention(other)
-        later = other.parts if isinstance(other, Combined) else (other,)
-        return Combined(self.parts + later)
+        return Combined((*self.parts, *_in_order(other)))
 
     def to_json(self) -> str:
         """Return the interventions as a JSON list of what `Intervention.to_json` writes."""
@@ -370,6 +330,13 @@ class Combined:
         return HookAt(frozenset(points), partial(_in_turn, hooks))
 
 
+AnyIntervention = Intervention | Combined
+
+
+def _in_order(intervention: AnyIntervention) -> tuple[Intervention, ...]:
+    return intervention.parts if isinstance(intervention, Combined) else (intervention,)
+
+
 # Hooks are partials of these two, since a function inside a function could be neither pickled nor
 # sent to another process.
 def _replaced(by_point: Mapping[str, "Replacement"], name: str, x: Tensor) -> Tensor:
@@ -384,55 +351,55 @@ def _in_turn(hooks: Sequence[TensorHook], name: str, x: Tensor) -> Tensor:
     return x
 
 
-class Target(NamedTuple):
-    """The part of a hook point's activation that is replaced.
-
-    Attributes:
-        name: The hook point.
-        indices: The heads or neurons; all if None.
-        positions: The token positions; all if None.
-    """
-
-    name: str
-    indices: tuple[int, ...] | None
-    positions: tuple[int, ...] | None
-
-
 class Replacement:
     """A value that takes the place of a hook point's activation, or of a part of it.
 
-    It works at whatever positions the model is asked for, as long as it has values for them.
+    Attributes:
+        asked: The positions that the model will be asked for, of this point's activation.
+        rows: The positions that the value has; None if it is the same at all of them.
     """
 
     def __init__(
-        self, target: Target, value: float | Tensor, model: Transformer, read: Read
+        self,
+        name: str,
+        part: Bool[Tensor, "..."],
+        positions: tuple[int, ...] | None,
+        value: float | Tensor,
+        model: Transformer,
+        read: Read,
     ) -> None:
-        """Prepare what replaces the target when the model is asked for `read`.
-
-        A tensor value has either the positions `read` (all if None) or all positions.
-        """
-        self.name = target.name
-        self.positions = target.positions
-        self.value = value
-        self.device = model.device
-        self.axis = -3 if self.name.endswith(POSITION_THIRD) else -2  # of the positions
-        self.everywhere = model.config.positions_at(self.name, None)
-        self.asked = model.config.positions_at(self.name, read)
-        self.rows = self._rows_of_value()
-        self.part = torch.tensor(True)
-        if target.indices is not None:
-            self.part = _mask_of_part(target.name, target.indices, model.config)
-        self.prepared = self._mask_and_value(self.asked)
+        self.name, self.positions, self.value = name, positions, value
+        self.part = part.to(model.device)
+        self.axis = -3 if name.endswith(POSITION_THIRD) else -2  # of the positions
+        self.everywhere = model.config.positions_at(name, None)
+        self.asked = model.config.positions_at(name, read)
+        self.rows: tuple[int, ...] | None = None
+        if isinstance(value, Tensor):
+            n_rows = value.shape[self.axis] if value.ndim >= -self.axis else 0
+            self.rows = self.asked if n_rows == len(self.asked) else self.everywhere
+            if n_rows != len(self.rows):
+                raise BadInput(
+                    f"A source has shape {[*value.shape]} at {name}: "
+                    f"expected the positions {[*self.asked]}, or all."
+                )
 
     def __call__(self, point: str, x: Tensor) -> Tensor:
         """Return the activation with the target replaced."""
-        mask, value = self.prepared
-        if self.positions is not None or self.rows is not None:
-            positions = self._positions_of(point, x)
-            if positions != self.asked:
-                mask, value = self._mask_and_value(positions)
+        mask, value = self.part, self.value
+        if self.positions is not None:
+            places = self.positions
+            rows = [row for row, p in enumerate(self._positions_of(point, x)) if p in places]
+            mask = mask & _along(self.axis, x.shape[self.axis], rows).to(mask.device)
         if isinstance(value, Tensor):
-            value = self._fitted(value, x)
+            value = self._value_at(self._positions_of(point, x), value)
+            has_batch = value.ndim == x.ndim
+            fits_batch = not has_batch or len(value) in (1, len(x))
+            if not fits_batch or value.shape[has_batch:] != x.shape[1:]:
+                raise BadInput(
+                    f"A source has shape {[*value.shape]} at {self.name}: expected {[*x.shape]}, "
+                    "with one sum or one a row."
+                )
+            value = value.to(x)
         return torch.where(mask, value, x)
 
     def _positions_of(self, point: str, x: Tensor) -> tuple[int, ...]:
@@ -447,58 +414,17 @@ class Replacement:
             )
         return positions
 
-    def _rows_of_value(self) -> tuple[int, ...] | None:
-        """Return the positions that the value has; None if it is the same at all of them."""
-        if not isinstance(self.value, Tensor):
-            return None
-        for positions in (self.asked, self.everywhere):
-            if self.value.ndim >= -self.axis and self.value.shape[self.axis] == len(positions):
-                return positions
-        raise BadInput(
-            f"A source has shape {[*self.value.shape]} at {self.name}: "
-            f"expected the positions {[*self.asked]}, or all."
-        )
-
-    def _mask_and_value(
-        self, positions: tuple[int, ...]
-    ) -> tuple[Bool[Tensor, "..."], float | Tensor]:
-        """Return a mask of what is replaced in an activation at these positions, and the values.
-
-        Both broadcast over the batch.
-        """
-        replaced_positions = positions if self.positions is None else self.positions
-        mask = self.part
-        if self.positions is not None:
-            rows = [row for row, position in enumerate(positions) if position in replaced_positions]
-            mask = mask & _along(self.axis, len(positions), rows)
-        mask = mask.to(self.device)
-        if not isinstance(self.value, Tensor) or self.rows is None or self.rows == positions:
-            return mask, self.value
-        needed = set(positions) & set(replaced_positions)
-        if not needed:
-            return mask, 0.0
-        if not needed <= set(self.rows):
+    def _value_at(self, positions: tuple[int, ...], value: Tensor) -> Tensor:
+        """Return the rows of the value at these positions."""
+        if self.rows is None or self.rows == positions:
+            return value
+        if not {*positions} <= {*self.rows}:
             raise BadInput(
                 f"An intervention has values for the positions {[*self.rows]} at {self.name}, "
                 f"and the model is asked for {[*positions]}: make its hook with the same `read`."
             )
-        rows = [self.rows.index(p) if p in needed else 0 for p in positions]
-        index_of_rows = torch.tensor(rows, device=self.value.device)
-        return mask, self.value.index_select(self.axis, index_of_rows)
-
-    def _fitted(self, value: Tensor, x: Tensor) -> Tensor:
-        """Return the value in the activation's dtype; raise `BadInput` if it does not fit."""
-        has_batch = value.ndim == x.ndim
-        if has_batch and len(value) not in (1, len(x)):
-            raise BadInput(
-                f"A patch from {len(value)} sums in a batch of {len(x)}: "
-                "expected one, or one a row."
-            )
-        if value.shape[has_batch:] != x.shape[1:]:
-            raise BadInput(
-                f"A source has shape {[*value.shape]} at {self.name}: expected {[*x.shape]}."
-            )
-        return value.to(x)
+        rows = [self.rows.index(position) for position in positions]
+        return value.index_select(self.axis, torch.tensor(rows, device=value.device))
 
 
 def cached_values(
@@ -507,20 +433,17 @@ def cached_values(
     """Return the activations of a cache under our names; its keys may be TransformerLens's.
 
     Raises:
-        BadInput: A named activation is missing or is not a tensor of floats; or `read` lists
-            all positions in another order, so that the cache's order is unclear.
+        BadInput: A named activation is missing; or `read` lists all positions in another order,
+            so that the cache's order is unclear.
     """
     if read is not None and len(read) == config.layout.length and [*read] != sorted(read):
         raise BadInput(
             f"read={[*read]} with cached activations: expected positions in ascending order."
         )
     values = {plain_name(name): value for name, value in source.items()}
-    for name in names:
-        if not (isinstance(values.get(name), Tensor) and values[name].is_floating_point()):
-            raise BadInput(
-                f"The source has no activation {name}: expected a tensor under this name, as "
-                "`run_with_cache` returns them."
-            )
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise BadInput(f"The source has no activation {missing[0]}: expected it under this name.")
     return values
 
 
@@ -537,11 +460,8 @@ def means(
 
     Those of the last layer have only the positions `read` (all if None). `activations_of` gives the
     activations of a batch of tokens; by default it is a pass of the model.
-
-    Raises:
-        BadInput: As `sums.some_sums`.
     """
-    a, b = sums.some_sums((a, b), checked_config(model).width)
+    a, b = sums.some_sums(a, b, checked_config(model).width)
     if activations_of is None:
         activations_of = partial(activations_at, model, names=names, read=read)
     total: dict[str, Tensor] = {}
@@ -553,21 +473,16 @@ def means(
     return {name: (x / len(a)).to(dtype) for name, x in total.items()}
 
 
-def check_intervention(value: object) -> None:
-    """Raise `BadInput` unless this is an intervention."""
-    if not isinstance(value, Intervention | Combined):
-        raise BadInput(
-            f"{value!r} is no intervention: expected one such as Ablation(heads={{(1, 0)}})."
-        )
-
-
-def _mask_of_part(name: str, indices: Sequence[int], config: ModelConfig) -> Bool[Tensor, "..."]:
-    """Return a mask of some heads or neurons in the activation at a hook point."""
-    for part in PARTS.values():
-        if part.axis is not None and name.endswith(part.point):
-            count = config.d_ff if part.point == "mlp.post" else config.heads
-            return _along(part.axis, count, indices)
-    raise AssertionError(f"{name} has no heads or neurons")
+def _mask_of_part(
+    name: str, indices: Sequence[int] | None, config: ModelConfig
+) -> Bool[Tensor, "..."]:
+    """Return a mask of some heads or neurons (all if None) in the activation at a hook point."""
+    if indices is None:
+        return torch.tensor(True)
+    axes = {part.point: part.axis for part in PARTS.values()}
+    axis = axes[name.split(".", 2)[2]]
+    assert axis is not None
+    return _along(axis, config.d_ff if name.endswith("mlp.post") else config.heads, indices)
 
 
 def _along(axis: int, size: int, indices: Sequence[int]) -> Bool[Tensor, "..."]:
@@ -582,19 +497,15 @@ def _parsed(field: str, value: Any) -> Any:
     if value is None and field in ("positions", "source"):
         return None
     try:
-        if field == "names":
-            if isinstance(value, str):
-                raise TypeError("its letters are no names")
-            return frozenset(name.replace("hook_", "") for name in value)
+        if field == "names" and not isinstance(value, str):
+            return frozenset(map(plain_name, value))
         if field in PAIRS:
             return frozenset((whole(layer), whole(i)) for layer, i in value)
         numbers = tuple(map(whole, value))
         if field == "source":
             a, b = numbers
             return a, b
-        if field == "positions":
-            return tuple(sorted(set(numbers)))
-        return frozenset(numbers)
+        return tuple(sorted({*numbers})) if field == "positions" else frozenset(numbers)
     except (AttributeError, TypeError, ValueError) as error:
         example = "{(1, 0)}" if field in PAIRS else "{1}"
         if field == "names":

@@ -6,12 +6,10 @@ lists all of them. Tables have a row for each class and a column for each answer
 position, from the left.
 """
 
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from itertools import product
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -19,8 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries
-from carry_core.engine import AnyIntervention, Passes, engine, plain
-from carry_core.errors import BadInput, check_some, check_whole
+from carry_core.engine import Passes, engine, plain
+from carry_core.errors import BadInput, check_whole
 from carry_core.hooks import Hook, Names, plain_name, requested_points
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
@@ -29,14 +27,14 @@ from carry_core.interventions import (
     PARTS,
     Ablation,
     ActivationsOf,
+    AnyIntervention,
     MeanAblation,
     Patch,
     Source,
     Sums,
-    check_intervention,
     means,
 )
-from carry_core.model import MAX_SIZE, POINTS, ModelConfig, Read, Transformer, checked_config
+from carry_core.model import POINTS, ModelConfig, Read, Transformer, checked_config
 from carry_core.pairs import Contrast, Pairs, sample_pairs
 from carry_core.sums import (
     MAX_DIGITS,
@@ -51,9 +49,6 @@ from carry_core.sums import (
 )
 
 Interventions = AnyIntervention | Sequence[AnyIntervention] | Mapping[str, AnyIntervention]
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 # ---- accuracy
@@ -91,13 +86,11 @@ def class_accuracies(
     default set.
 
     Raises:
-        BadInput: As `predict`; or the last digits of a sum carry further to the left, so
-            that it has no class.
+        BadInput: The model has no such sums or parts, or a sum has no class, since its last
+            digits carry further to the left.
     """
-    a, b = some_sums((a, b), checked_config(model).width)
-    n_digits = _checked_digits(model, n_digits)
-    carries.classify(a, b, n_digits)  # raises before anything is computed
-    interventions = _listed(interventions)
+    a, b = some_sums(a, b, checked_config(model).width)
+    n_digits = _checked_digits(model.config, n_digits)
     positions = model.config.layout.answer[-n_digits:]
 
     mean_ablations = [i for i in interventions if isinstance(i, MeanAblation)]
@@ -114,50 +107,6 @@ def class_accuracies(
     return [score(predicted, a, b) for predicted in predictions]
 
 
-class AccuracyRow(NamedTuple):
-    """A row of the data frame that `accuracy` returns; its fields are the columns.
-
-    Attributes:
-        ablation: The intervention's key in the mapping, or else the intervention in
-            words. Where several read the same, all but the first get a number. The
-            column is an ordered categorical.
-        carry_class: NC, C@1, C@2, C all or C all con.; for other lengths the carry
-            pattern.
-        position: The paper's name of the position: pos7, pos8 or pos9 for three digits.
-        carry_in: True if the column to the right of the position carries.
-        accuracy: As in `ClassAccuracies`.
-        corrected: As in `ClassAccuracies`.
-        exact_match: As in `ClassAccuracies`: the same in all rows of an intervention.
-    """
-
-    ablation: str
-    carry_class: str
-    position: str
-    carry_in: bool
-    accuracy: float
-    corrected: float
-    exact_match: float
-
-
-def _takes_a_pair(function: Function) -> Function:
-    """Let a function of a model and the sums a + b still take these as a pair; until 1.0."""
-
-    @wraps(function)
-    def with_a_pair(model: Transformer, *arguments: Any, **options: Any) -> Any:
-        if "sums" in options:
-            arguments = (options.pop("sums"), *arguments)
-        is_pair = bool(arguments) and isinstance(arguments[0], tuple)
-        if is_pair and isinstance(arguments[0][0], Tensor):
-            name = function.__name__
-            line = f"{name}(model, (a, b), …) is {name}(model, a, b, …) since version 0.1.0."
-            warnings.warn(line, FutureWarning, stacklevel=2)
-            arguments = (*arguments[0], *arguments[1:])
-        return function(model, *arguments, **options)
-
-    return cast(Function, with_a_pair)
-
-
-@_takes_a_pair
 def accuracy(
     model: Transformer,
     a: Operand,
@@ -165,17 +114,19 @@ def accuracy(
     interventions: Interventions = INTACT,
     n_digits: int | None = None,
 ) -> pd.DataFrame:
-    """Return the accuracies on the sums a + b as a data frame of `AccuracyRow` (Tables 1, 3 to 5).
+    """Return the accuracies on the sums a + b as a data frame (Tables 1, 3, 4 and 5).
 
-    There is a row for each intervention, carry class and position. Interventions keep the
-    order in which they were given, even in a pivot table of the frame or after sorting.
-    `n_digits` and mean ablations are as in `class_accuracies`.
+    There is a row for each intervention, carry class and position. `n_digits` and mean ablations
+    are as in `class_accuracies`. The columns are
 
-    Raises:
-        BadInput: As `class_accuracies`; or there are no interventions.
+        ablation      the intervention's key in the mapping, or else the intervention in words, with
+                      a number if others read the same. It is categorical, in the given order
+        carry_class   NC, C@1, C@2, C all or C all con.; for other lengths the carry pattern
+        position      its name in the paper: pos7, pos8 or pos9 for three digits
+        carry_in      True if the column to the right of the position carries
+        accuracy, corrected, exact_match   as in `ClassAccuracies`, the last the same in all rows
     """
-    a, b = some_sums((a, b), checked_config(model).width)
-    n_digits = _checked_digits(model, n_digits)
+    n_digits = _checked_digits(checked_config(model), n_digits)
     by_label = _labelled(interventions)
     tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
     patterns = carries.patterns(n_digits)
@@ -186,34 +137,28 @@ def accuracy(
     for label, table in zip(by_label, tables, strict=True):
         for carry_class, pattern in enumerate(patterns):
             for pos, position_name in enumerate(position_names):
-                row = AccuracyRow(
-                    ablation=label,
-                    carry_class=carries.paper_name(pattern),
-                    position=position_name,
-                    carry_in=bool(carry_in[carry_class, pos]),
-                    accuracy=float(table.accuracy[carry_class, pos]),
-                    corrected=float(table.corrected[carry_class, pos]),
-                    exact_match=table.exact_match,
-                )
+                row = {
+                    "ablation": label,
+                    "carry_class": carries.paper_name(pattern),
+                    "position": position_name,
+                    "carry_in": bool(carry_in[carry_class, pos]),
+                    "accuracy": float(table.accuracy[carry_class, pos]),
+                    "corrected": float(table.corrected[carry_class, pos]),
+                    "exact_match": table.exact_match,
+                }
                 rows.append(row)
-    frame = pd.DataFrame(rows, columns=AccuracyRow._fields)
+    frame = pd.DataFrame(rows)
     frame["ablation"] = pd.Categorical(frame["ablation"], categories=list(by_label), ordered=True)
     return frame
 
 
 def _labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
-    """Return interventions by the labels of their rows in the frame of `accuracy`.
-
-    Raises:
-        BadInput: One of them is not an intervention, or there are none.
-    """
-    if isinstance(interventions, Mapping | Sequence):
-        check_some("interventions", interventions)
+    """Return interventions by the labels of their rows in the frame of `accuracy`."""
     if isinstance(interventions, Mapping):
-        _listed(list(interventions.values()))
         return dict(interventions)
+    members = interventions if isinstance(interventions, Sequence) else [interventions]
     by_label: dict[str, AnyIntervention] = {}
-    for intervention in _listed(interventions):
+    for intervention in members:
         label = str(intervention)
         number = 1
         while label in by_label:
@@ -221,14 +166,6 @@ def _labelled(interventions: Interventions) -> dict[str, AnyIntervention]:
             label = f"{intervention} ({number})"
         by_label[label] = intervention
     return by_label
-
-
-def _listed(interventions: AnyIntervention | Sequence[AnyIntervention]) -> list[AnyIntervention]:
-    """Return one or more interventions as a list; raise `BadInput` if one is anything else."""
-    members = list(interventions) if isinstance(interventions, Sequence) else [interventions]
-    for intervention in members:
-        check_intervention(intervention)
-    return members
 
 
 def predict(
@@ -246,15 +183,11 @@ def predict(
     without interventions, from `blocks.0.resid_mid` on, and changes nothing.
 
     Raises:
-        BadInput: The model has no such sums, as in `sums.some_sums`, or an intervention
-            does not fit it, or `watch` is no hook.
+        BadInput: The model has no such sums or parts.
     """
-    a, b = some_sums((a, b), checked_config(model).width)
-    if watch is not None and not callable(watch):
-        raise BadInput(f"watch={watch!r}: expected a function of a name and a tensor, or None.")
-    n_digits = _checked_digits(model, n_digits)
-    positions = model.config.layout.answer[-n_digits:]
-    logits_of = engine().passes(model, _listed(interventions), positions, watch)
+    a, b = some_sums(a, b, checked_config(model).width)
+    positions = model.config.layout.answer[-_checked_digits(model.config, n_digits) :]
+    logits_of = engine().passes(model, interventions, positions, watch)
     return _predict_in_batches(logits_of, model, a, b)
 
 
@@ -271,12 +204,11 @@ def _predict_in_batches(
     return [torch.cat(predicted) for predicted in zip(*batches, strict=True)]
 
 
-def _checked_digits(model: Transformer, n_digits: int | None) -> int:
-    """Return the number of answer digits that count; raise `BadInput` if the model has fewer."""
-    width = model.config.width
+def _checked_digits(config: ModelConfig, n_digits: int | None) -> int:
+    """Return the number of answer digits that count: all if None."""
     if n_digits is None:
-        return width
-    check_whole("n_digits", n_digits, 1, width, "digits")
+        return config.width
+    check_whole("n_digits", n_digits, 1, config.width, "digits")
     return n_digits
 
 
@@ -286,10 +218,9 @@ def score(predicted: Operand, a: Operand, b: Operand) -> ClassAccuracies:
     Only the digits that were predicted count, from the right, for a sum's class too.
 
     Raises:
-        BadInput: There are no sums, or `predicted` has not a row of digits for each, or as
-            `carries.classify`.
+        BadInput: `predicted` has not a row of digits for each sum, or a sum has no class.
     """
-    a, b = some_sums((a, b), MAX_DIGITS)
+    a, b = some_sums(a, b, MAX_DIGITS)
     predicted = whole_numbers("predicted", predicted).to(a.device)
     if predicted.ndim != 2 or len(predicted) != len(a):
         raise BadInput(
@@ -328,23 +259,11 @@ def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "
 
 
 def last_heads(model: Transformer | ModelConfig, layers: int = 1) -> list[Ablation]:
-    """Return a zero ablation for each head of the last `layers` layers, from the lowest layer on.
-
-    Raises:
-        BadInput: The model has fewer layers.
-    """
+    """Return a zero ablation for each head of the last `layers` layers, the lowest layer first."""
     config = model if isinstance(model, ModelConfig) else checked_config(model)
-    check_whole("layers", layers, 1, MAX_SIZE)
-    if layers > config.layers:
-        raise BadInput(
-            f"Expected a model with at least {layers} layers, this one has {config.layers}: "
-            "choose another group."
-        )
-    ablations = []
-    for layer in range(config.layers - layers, config.layers):
-        for head in range(config.heads):
-            ablations.append(Ablation(heads=frozenset({(layer, head)})))
-    return ablations
+    check_whole("layers", layers, 1, config.layers)
+    heads = product(range(config.layers - layers, config.layers), range(config.heads))
+    return [Ablation(heads=frozenset({head})) for head in heads]
 
 
 def final_mlp(model: Transformer | ModelConfig) -> Ablation:
@@ -357,19 +276,14 @@ MAX_SUMS_PER_CLASS = 10**7
 
 
 def sample(n_examples: int, n_digits: int, seed: int) -> tuple[Numbers, Numbers]:
-    """Return `n_examples` random sums of each carry class, one class after the other.
-
-    Raises:
-        BadInput: `n_examples` is not a whole number from 1 to `MAX_SUMS_PER_CLASS`,
-            `n_digits` is not from 1 to `MAX_CLASS_DIGITS`, or `seed` is not a seed.
-    """
+    """Return `n_examples` random sums of each carry class, one class after the other."""
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
     generator = _seeded(seed)
     return carries.sample_classes(carries.patterns(n_digits), n_examples, generator)
 
 
 def _seeded(seed: int) -> torch.Generator:
-    """Return a random generator with this seed; raise `BadInput` if it is not a seed."""
+    """Return a random generator with this seed."""
     check_whole("seed", seed, 0, 2**63 - 1)
     return torch.Generator().manual_seed(seed)
 
@@ -507,12 +421,8 @@ FEW = 100  # sums for which a plain pass takes no longer than to prepare a faste
 
 
 def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "layer head query key"]:
-    """Return the attention probabilities, averaged over the sums a + b (Fig. 3).
-
-    Raises:
-        BadInput: As `sums.some_sums`.
-    """
-    a, b = some_sums((a, b), checked_config(model).width)
+    """Return the attention probabilities, averaged over the sums a + b (Fig. 3)."""
+    a, b = some_sums(a, b, checked_config(model).width)
     names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
     activations_of = _reader(model, names, INTACT, None, len(a))
     mean_patterns = means(model, a, b, names, activations_of=activations_of)
@@ -525,12 +435,8 @@ def class_attention(
     """Return the mean attention over `n_examples` random sums of each carry class (Fig. 3).
 
     `classes` are carry patterns such as `010`, which the paper calls C@1; one or more.
-
-    Raises:
-        BadInput: No sum of the model has such a pattern; or as `sample`.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
-    check_some("classes", classes)
     generator = _seeded(seed)
     attention_by_class = []
     for carry_class in [classes] if isinstance(classes, str) else classes:
@@ -556,10 +462,9 @@ def activations(
     no gradient flows back into the model.
 
     Raises:
-        BadInput: The model has no such hook point, part or position; or as `sums.some_sums`.
+        BadInput: The model has no such sums, hook point, part or position.
     """
-    a, b = some_sums((a, b), checked_config(model).width)
-    check_intervention(ablation)
+    a, b = some_sums(a, b, checked_config(model).width)
     requested = requested_points(names, model.config.hook_names)
     hook_names = {name: model.config.hook_name(name) for name in requested}
     activations_of = _reader(model, set(hook_names.values()), ablation, read, len(a))
@@ -576,34 +481,14 @@ def _reader(
     model: Transformer, names: Collection[str], ablation: AnyIntervention, read: Read, n_sums: int
 ) -> ActivationsOf:
     """Return a function that gives the named activations of the ablated model."""
-    return (plain() if n_sums < FEW else engine()).reader(model, names, read, ablation)
+    chosen = plain() if n_sums < FEW else engine()
+    activations_of: ActivationsOf = chosen.reader(model, names, read, ablation)
+    return activations_of
 
 
 # ---- activation patching
 
 Metric = Callable[[Tensor], Tensor | float]  # one number from logits `[sums, pos, vocab]`
-
-
-class PatchRow(NamedTuple):
-    """A row of the data frame that `activation_patch` returns; its fields are the columns.
-
-    Attributes:
-        part: The kind of part, as it was given.
-        layer: The part's layer.
-        number: The head or neuron; missing for a whole activation.
-        position: The token position that was patched; missing for all at once.
-        value: The metric on the corrupted sums with this part from the clean ones.
-        clean: The metric on the clean sums, the same in all rows.
-        corrupted: The metric on the corrupted sums, the same in all rows.
-    """
-
-    part: str
-    layer: int
-    number: int | None
-    position: int | None
-    value: float
-    clean: float
-    corrupted: float
 
 
 @torch.no_grad()
@@ -617,8 +502,14 @@ def activation_patch(
 ) -> pd.DataFrame:
     """Return the effect of each part, patched from clean into corrupted sums, one at a time.
 
-    The result is a data frame of `PatchRow`. It shows where the model holds what the sums of a
-    pair differ in (Meng et al. 2022, ROME; TransformerLens's `patching`).
+    It shows where the model holds what the sums of a pair differ in (Meng et al. 2022, ROME;
+    TransformerLens's `patching`). The data frame has a row for each part, with the columns
+
+        part, layer, number   its kind as it was given, its layer, and the head or neuron (missing
+                              for a whole activation)
+        position              the token position that was patched; missing for all at once
+        value                 the metric on the corrupted sums with this part from the clean ones
+        clean, corrupted      the metric on either sums alone, the same in all rows
 
     Args:
         model: The model.
@@ -632,106 +523,43 @@ def activation_patch(
             all positions at once.
 
     Raises:
-        BadInput: The model has no such parts or positions, the sums are not as many or as in
-            `sums.some_sums`, or the metric gives no number.
+        BadInput: The model has no such parts, positions or sums.
     """
     config = checked_config(model)
     read = config.checked_read(positions)
     places: Sequence[int | None] = (None,) if read is None else read
-    patches = []
-    for part in requested_points(parts, list(PARTS), "parts"):
-        patches += _patches_of(part, places, config)
-    check_some("parts and positions", patches)
-    clean_tokens, corrupted_tokens = _paired_tokens(model, clean, corrupted)
+    a, b = some_sums(*clean, config.width)
+    clean_tokens = input_tokens(a, b, config.layout).to(model.device)
+    a, b = some_sums(*corrupted, config.width)
+    tokens = input_tokens(a, b, config.layout).to(model.device)
+    alone = {"clean": float(metric(model(clean_tokens))), "corrupted": float(metric(model(tokens)))}
 
-    value_of_clean = _number(metric, [model(tokens) for tokens in clean_tokens])
-    value_of_corrupted = _number(metric, [model(tokens) for tokens in corrupted_tokens])
     rows = []
-    cached_name, caches = "", list[dict[str, Tensor]]()
-    for part, layer, number, patch in patches:
-        (name,) = patch.targets(config)
-        if name != cached_name:  # patches at one point follow each other
-            cached_name = name
-            caches = [model.run_with_cache(tokens, name)[1] for tokens in clean_tokens]
-        logits = []
-        for tokens, cache in zip(corrupted_tokens, caches, strict=True):
-            logits.append(model(tokens, patch.hook(model, cache)))
-        row = PatchRow(
-            part=part,
-            layer=layer,
-            number=number,
-            position=patch.positions[0] if patch.positions else None,
-            value=_number(metric, logits),
-            clean=value_of_clean,
-            corrupted=value_of_corrupted,
-        )
-        rows.append(row)
-    frame = pd.DataFrame(rows, columns=list(PatchRow._fields))
-    return frame.astype({"number": "Int64", "position": "Int64"})
+    for part in requested_points(parts, list(PARTS)):
+        for layer in range(config.layers):
+            point = PARTS[part].point if part in PARTS else plain_name(part)
+            if point not in POINTS:
+                raise BadInput(
+                    f"parts has {part!r}: expected some of {', '.join(PARTS)}, "
+                    "or hook points such as resid_mid."
+                )
+            _, cache = model.run_with_cache(clean_tokens, f"blocks.{layer}.{point}")
+            for (number, named), place in product(_parts_at(part, layer, config), places):
+                patch = Patch(**named, positions=None if place is None else (place,))
+                value = float(metric(model(tokens, patch.hook(model, cache))))
+                about = {"part": part, "layer": layer, "number": number, "position": place}
+                rows.append(about | {"value": value} | alone)
+    columns = ["part", "layer", "number", "position", "value", *alone]
+    return pd.DataFrame(rows, columns=columns).astype({"number": "Int64", "position": "Int64"})
 
 
-class _NumberedPatch(NamedTuple):
-    """A patch of one part, with what its row in the frame says of it."""
-
-    part: str
-    layer: int
-    number: int | None
-    patch: Patch
-
-
-def _patches_of(
-    part: str, places: Sequence[int | None], config: ModelConfig
-) -> list[_NumberedPatch]:
-    """Return a patch of each part of a kind at each of these places; None is all positions."""
-    point = plain_name(part)
-    if part not in PARTS and point not in POINTS:
-        raise BadInput(
-            f"parts has {part!r}: expected some of {', '.join(PARTS)}, "
-            "or hook points such as resid_mid."
-        )
-    numbers: Sequence[int | None] = (None,)
-    if part in PAIRS:
-        numbers = range(config.d_ff if part == "neurons" else config.heads)
-    patches = []
-    for layer, number, place in product(range(config.layers), numbers, places):
-        named: dict[str, Any] = {"positions": None if place is None else (place,)}
-        if part in PARTS:
-            named[part] = {layer if number is None else (layer, number)}
-        else:
-            named["names"] = {f"blocks.{layer}.{point}"}
-        patches.append(_NumberedPatch(part, layer, number, Patch(**named)))
-    return patches
-
-
-def _paired_tokens(
-    model: Transformer, clean: Sums, corrupted: Sums
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tokens of two equally long sets of sums, in batches."""
-    batches = []
-    for sums in (clean, corrupted):
-        a, b = some_sums(sums, model.config.width)
-        tokens = input_tokens(a, b, model.config.layout).to(model.device)
-        batches.append(tokens.split(BATCH))
-    n_clean, n_corrupted = (sum(map(len, tokens)) for tokens in batches)
-    if n_clean != n_corrupted:
-        raise BadInput(
-            f"There are {n_clean} clean and {n_corrupted} corrupted sums: expected as many."
-        )
-    return list(batches[0]), list(batches[1])
-
-
-def _number(metric: Metric, logits: Sequence[Tensor]) -> float:
-    """Return the metric of batches of logits; raise `BadInput` if it is not one number."""
-    value = metric(torch.cat([*logits])) if callable(metric) else metric
-    try:
-        (number,) = torch.as_tensor(value).reshape(-1).tolist()
-        if isinstance(number, bool):
-            raise TypeError("True is no number")
-        return float(number)  # a complex one raises an error
-    except (TypeError, ValueError, RuntimeError) as error:
-        described = repr(value)
-        if isinstance(value, Tensor):
-            described = f"a tensor of shape {[*value.shape]}"
-        raise BadInput(
-            f"The metric returned {described}: expected one number, such as a mean."
-        ) from error
+def _parts_at(
+    part: str, layer: int, config: ModelConfig
+) -> list[tuple[int | None, dict[str, set[Any]]]]:
+    """Return the parts of a kind in a layer: head or neuron, and the part as a `Patch` names it."""
+    if part not in PARTS:
+        return [(None, {"names": {f"blocks.{layer}.{part}"}})]
+    if part not in PAIRS:
+        return [(None, {part: {layer}})]
+    count = config.d_ff if part == "neurons" else config.heads
+    return [(number, {part: {(layer, number)}}) for number in range(count)]

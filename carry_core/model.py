@@ -46,15 +46,13 @@ from carry_core.hooks import (
     TensorHook,
     cache_hook,
     changed_by,
-    check_callable,
-    checked_embedding,
     checked_hook,
     hook_of_functions,
     no_hook,
     plain_name,
     requested_points,
 )
-from carry_core.sums import VOCABULARY, Layout
+from carry_core.sums import INTEGERS, VOCABULARY, Layout
 
 Positions = slice | list[int]
 Read = Sequence[int] | None  # the positions whose logits are wanted; all if None
@@ -97,8 +95,7 @@ class ModelConfig:
             check_whole(name, getattr(self, name), 1, MAX_SIZE)
         if self.d_model % (2 * self.heads):
             raise BadInput(
-                f"d_model={self.d_model}, heads={self.heads}: expected heads of an even size, "
-                "so that d_model is a multiple of 2 heads."
+                f"d_model={self.d_model}, heads={self.heads}: expected heads of an even size."
             )
         self.layout  # noqa: B018 (checks the width, and `causal`)
 
@@ -119,18 +116,11 @@ class ModelConfig:
         return [*names, "logits"]
 
     def hook_name(self, name: str) -> str:
-        """Return a hook point's name in our spelling, given in ours or in TransformerLens's.
-
-        Raises:
-            BadInput: The model has no such hook point.
-        """
+        """Return a hook point's name in our spelling, given in ours or in TransformerLens's."""
         plain = plain_name(name)
-        if plain in self.hook_names:
-            return plain
-        example = f"blocks.{self.layers - 1}.attn.z"
-        raise BadInput(
-            f"{name!r} is no hook point of this model: expected one such as embed or {example}."
-        )
+        if plain not in self.hook_names:
+            raise BadInput(f"{name!r} is no hook point: expected one such as blocks.0.attn.z.")
+        return plain
 
     def positions_at(self, name: str, read: Read, length: int | None = None) -> tuple[int, ...]:
         """Return the positions of a point's activation when the model reads out `read`.
@@ -152,7 +142,7 @@ class ModelConfig:
             return None
         length = self.layout.length if length is None else length
         try:
-            positions = tuple(map(whole, read))
+            positions = tuple(whole(position) for position in read)
         except TypeError as error:
             raise BadInput(f"read={read!r}: expected positions such as [7, 8, 9].") from error
         if not all(-length <= position < length for position in positions):
@@ -340,15 +330,13 @@ class Transformer(nn.Module):
             BadInput: Tokens, positions, or what the hook returned do not fit the model.
         """
         config = self.config
-        embedded = checked_embedding(self.embed, tokens, config.layout)
-        length = int(tokens.shape[1])  # `torch.jit.trace` has a tensor in its place
+        length = self._checked_length(tokens)
         read = config.checked_read(read, length)
-        if len(self.blocks) != config.layers:
-            raise BadInput(f"The model has {len(self.blocks)} blocks: expected {config.layers}.")
         positions_at = partial(config.positions_at, read=read, length=length)
         at = checked_hook(hook, config.hook_name, positions_at, reads_all=read is None)
 
-        resid = at("embed", embedded * math.sqrt(config.d_model))  # (batch, pos, d_model)
+        embedded = self.embed(tokens.long()) * math.sqrt(config.d_model)
+        resid = at("embed", embedded)  # (batch, pos, d_model)
         for l, block in enumerate(self.blocks):
             query = self.queries(l, read)
             resid = at(f"blocks.{l}.resid_pre", resid)
@@ -356,6 +344,17 @@ class Transformer(nn.Module):
             mid = block.mix(resid[:, query], z, at)  # (batch, query, d_model)
             resid = block.mlp(mid, at)
         return at("logits", self.unembed(self.norm(resid)))  # (batch, query, vocab)
+
+    def _checked_length(self, tokens: Tensor) -> int:
+        """Return the number of tokens of a sum; raise `BadInput` if it is not the model's."""
+        layout = self.config.layout
+        lengths = range(1 if layout.causal else layout.length, layout.length + 1)
+        if tokens.dtype not in INTEGERS or tokens.ndim != 2 or tokens.shape[1] not in lengths:
+            raise BadInput(
+                f"tokens are {tokens.dtype} of shape {[*tokens.shape]}: expected integers of shape "
+                f"[batch, {layout.length}{' or fewer' if layout.causal else ''}]."
+            )
+        return int(tokens.shape[1])  # `torch.jit.trace` has a tensor in its place
 
     def queries(self, layer: int, read: Read) -> Positions:
         """Return the query positions that a layer computes: in the last layer those read."""
@@ -369,11 +368,7 @@ class Transformer(nn.Module):
 
         `names` is one name, several, or a function that is true of the names that are wanted, in
         our spelling. Activations are as they are after `hook`.
-
-        Raises:
-            BadInput: The model has no such hook point; or as `forward`.
         """
-        check_callable(hook)
         requested = requested_points(names, self.config.hook_names)
         cache: dict[str, Tensor] = {}
         keep = cache_hook(cache, *map(self.config.hook_name, requested))
@@ -389,10 +384,6 @@ class Transformer(nn.Module):
 
         `hooks` is `{name: f}` or `[(name, f)]`, with `f(tensor)` or `f(tensor, hook=point)`, which
         has a `name`. Functions at one point are called in this order.
-
-        Raises:
-            BadInput: The model has no such hook point, or `hooks` is something else; or as
-                `forward`.
         """
         return self.forward(tokens, hook_of_functions(hooks, self.config.hook_name))
 
@@ -408,9 +399,6 @@ def activations_at(
 
     `names` are hook points in our spelling. A wrapper's pass, such as a compiled model's, does not
     end early.
-
-    Raises:
-        BadInput: As `Transformer.forward`, up to there.
     """
     cache: dict[str, Tensor] = {}
     order = model.config.hook_names
@@ -435,17 +423,16 @@ def activations_at(
 
 @cache
 def parameter_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """Return the shape of each parameter of a model, by name."""
+    """Return the shape of each parameter of a model, by name.
+
+    To make one on the device `meta` would import PyTorch's compiler, which takes seconds.
+    """
     d_model, d_ff = config.d_model, config.d_ff
-    norm = {"norm.weight": (d_model,), "norm.bias": (d_model,)}
+    linear = dict.fromkeys(("q", "k", "v", "o"), (d_model, d_model))
+    linear |= {"up": (d_ff, d_model), "down": (d_model, d_ff)}
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (VOCABULARY, d_model)}
-    for l in range(config.layers):
-        of_block: dict[str, tuple[int, ...]] = dict(norm)
-        for name in ("q", "k", "v", "o"):
-            of_block |= {f"{name}.weight": (d_model, d_model), f"{name}.bias": (d_model,)}
-        of_block |= {"up.weight": (d_ff, d_model), "up.bias": (d_ff,)}
-        of_block |= {"down.weight": (d_model, d_ff), "down.bias": (d_model,)}
-        shapes |= {f"blocks.{l}.{name}": shape for name, shape in of_block.items()}
-    shapes |= norm
-    shapes |= {"unembed.weight": (VOCABULARY, d_model), "unembed.bias": (VOCABULARY,)}
+    for prefix in (*(f"blocks.{l}." for l in range(config.layers)), ""):
+        shapes |= {f"{prefix}norm.weight": (d_model,), f"{prefix}norm.bias": (d_model,)}
+        for name, shape in (linear if prefix else {"unembed": (VOCABULARY, d_model)}).items():
+            shapes |= {f"{prefix}{name}.weight": shape, f"{prefix}{name}.bias": shape[:1]}
     return {name: torch.Size(shape) for name, shape in shapes.items()}

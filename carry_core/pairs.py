@@ -14,8 +14,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from carry_core import carries
-from carry_core.errors import BadInput, check_flag, check_whole
-from carry_core.sums import MAX_COUNT, Layout, check_generator, digit_tokens
+from carry_core.errors import BadInput, check_whole
+from carry_core.sums import MAX_COUNT, Layout, digit_tokens
 
 VARIABLES = ("carry_in", "digit_sum", "both")
 
@@ -44,7 +44,6 @@ class Contrast:
         if self.variable not in VARIABLES:
             raise BadInput(f"variable={self.variable!r}: expected one of {', '.join(VARIABLES)}.")
         check_whole("column", self.column, 0, MAX_COUNT)
-        check_flag("control", self.control)
 
     def check_fits(self, width: int) -> None:
         """Raise `BadInput` unless sums of `width` digits have this variable."""
@@ -66,10 +65,8 @@ def sample_pairs(
     that propagates to the left off its input.
 
     Raises:
-        BadInput: Sums of this layout have no such variable, `count` is negative, or `generator`
-            is none.
+        BadInput: Sums of this layout have no such variable.
     """
-    check_generator(generator)
     contrast.check_fits(layout.width)
     check_whole("count", count, 0, MAX_COUNT, "pairs")
     pairs = torch.zeros(2, 2, 0, dtype=torch.int64)

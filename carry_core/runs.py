@@ -22,17 +22,15 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast
+from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from carry_core.errors import BadInput, moved
-from carry_core.files import author_dir, damaged, data_dir, is_packaged, open_tensors, reading
+from carry_core.errors import BadInput
+from carry_core.files import author_dir, damaged, data_dir, open_tensors, reading
 from carry_core.model import ModelConfig, Transformer, parameter_shapes
 
 FORMAT = "2"
@@ -42,23 +40,15 @@ FIRST = range(6)  # the runs that are loaded unless others are asked for
 LEADING = "leading.json"  # the recipe that leads, by group, in the folder of our runs
 RUN_FILE = re.compile("run(0|[1-9][0-9]*)")  # without its suffix: `run00` is no run
 SUFFIX = ".safetensors"
-STORED_AS = ("F16", "BF16", "F32", "F64")  # safetensors' names of the types of weights
-LISTED = 8  # folders that an error lists
-# The types of entries that a run's record, or that of a session, has if they are known.
-TEXTS = ("recipe", "precision", "device", "torch", "numpy", "commit", "kernel")
-KINDS = dict.fromkeys(TEXTS, str) | {"seeds": dict, "sessions": list}
+REMEDY = "get it again, or train it again"  # for a damaged file
 
 Record = dict[str, Any]
 Weights = Mapping[str, Tensor]
 History = dict[str, NDArray[Any]]
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> None:
-        raise moved(__name__, "NamedConfig save_run", name)
+SomeRuns = TypeVar("SomeRuns", bound="Runs")  # not `Self`, with which beartype checks no class
 
 
-# ---- what a file says of its run
+# ---- a run's file
 
 
 def describe(path: Path, group: str | None = None) -> dict[str, Any]:
@@ -68,46 +58,30 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
         BadInput: The file is damaged, has another format, or is not of this group or of the run
             that its name says.
     """
-    with open_tensors(path, remedy(path, group)) as file:
-        metadata_text = (file.metadata() or {}).get("carry")
-        if metadata_text is None:
+    with open_tensors(path, REMEDY) as file:
+        metadata = file.metadata() or {}
+        if "carry" not in metadata:
             raise BadInput(
                 f"{path} has no record of its training, so its group is not known: "
                 "expected a file that `carry train`, `make hub` or `save_run` wrote."
             )
-        content: dict[str, Any] = json.loads(metadata_text)
-        version = content["format"]
-        if version != FORMAT:
-            raise BadInput(
-                f"{path} has format {version!r}, expected {FORMAT!r}: "
-                "use that carry-core's version."
-            )
+        content: dict[str, Any] = json.loads(metadata["carry"])
+        if content["format"] != FORMAT:
+            raise ValueError(f"it has format {content['format']!r}, expected {FORMAT!r}")
         if group not in (None, content["group"]):
             raise ValueError(f"it is of {content['group']}, not of {group}")
         ModelConfig(**content["config"])
-        check_record(content["record"])
+        record = content["record"]
+        if not isinstance(record["recipe"], str):
+            raise ValueError(f"record.recipe: {record['recipe']!r} is no name")
+        check_count("run", record["run"], 0)
+        check_count("epochs", record["epochs"], 1)
+        for epoch in record.get("snapshots", []):
+            check_count("snapshot", epoch, 1)
         match = RUN_FILE.fullmatch(path.stem)
-        if match and content["record"]["run"] != int(match[1]):
-            raise ValueError(f"its record is of run {content['record']['run']}")
+        if match and record["run"] != int(match[1]):
+            raise ValueError(f"its record is of run {record['run']}")
     return content
-
-
-def check_record(record: Record) -> None:
-    """Raise an error unless a training can have written this record.
-
-    It has at least `recipe`, `run` and `epochs`, and `snapshots` if there are any; and in
-    `sessions`, records of the parts of a training that was interrupted.
-    """
-    if not record["recipe"]:
-        raise ValueError("record.recipe has no name")
-    for session in (record, *record.get("sessions", ())):
-        for name, kind in KINDS.items():
-            if type(session.get(name, kind())) is not kind:
-                raise ValueError(f"record.{name}: {session[name]!r} is no {kind.__name__}")
-    check_count("run", record["run"], 0)
-    check_count("epochs", record["epochs"], 1)
-    for epoch in record.get("snapshots", []):
-        check_count("snapshot", epoch, 1)
 
 
 def check_count(name: str, value: object, lowest: int) -> None:
@@ -116,9 +90,61 @@ def check_count(name: str, value: object, lowest: int) -> None:
         raise ValueError(f"record.{name}: {value!r} is no whole number from {lowest} on")
 
 
-# ---- the runs of a group
+class TrainedRun(NamedTuple):
+    """A run's file, and what it says of the run: the group, its config, and the record."""
 
-SomeRuns = TypeVar("SomeRuns", bound="Runs")  # not `Self`, with which beartype checks no class
+    path: Path
+    group: str
+    config: ModelConfig
+    record: Record
+
+    @classmethod
+    def at(cls, path: Path, group: str | None = None) -> "TrainedRun":
+        """Return the run in a file, of this group if it is given; arguments as in `describe`."""
+        content = describe(path, group)
+        return cls(path, content["group"], ModelConfig(**content["config"]), content["record"])
+
+    def weights_at(self, epoch: int | None) -> Weights:
+        """Return the parameters in float32, at the epoch of a snapshot or, for None, at the end.
+
+        Raises:
+            BadInput: The file has no such parameters, or is no longer that of this run.
+        """
+        if describe(self.path)["record"] != self.record:
+            raise BadInput(f"{self.path} has changed since it was loaded: load it again.")
+        prefix = "" if epoch is None else f"epoch_{epoch}/"
+        weights = {}
+        with open_tensors(self.path, REMEDY) as file:
+            for name, shape in parameter_shapes(self.config).items():
+                p = file.get_tensor(prefix + name)
+                if p.shape != shape or not p.is_floating_point():
+                    raise ValueError(
+                        f"{prefix}{name} is {p.dtype} {[*p.shape]}, expected floats {[*shape]}"
+                    )
+                weights[name] = p.float()
+        if not are_finite(weights):
+            raise damaged(self.path, "it has weights that are not finite", REMEDY)
+        return weights
+
+
+def are_finite(tensors: Weights) -> bool:
+    """Return True if no tensor has a NaN or an infinity."""
+    return all(bool(p.isfinite().all()) for p in tensors.values())
+
+
+def digest(weights: Weights) -> str:
+    """Return the sha256 of parameters, by their names and their values in float32.
+
+    It does not depend on the file that has them, nor on the order of the names.
+    """
+    sha256 = hashlib.sha256()
+    for name, p in sorted(weights.items()):
+        sha256.update(f"{name} {[*p.shape]}\n".encode())
+        sha256.update(p.detach().cpu().float().contiguous().numpy().tobytes())
+    return sha256.hexdigest()
+
+
+# ---- the runs of a group
 
 
 @dataclass(frozen=True)
@@ -144,26 +170,25 @@ class Runs:
     weights: Mapping[int, Weights] = field(repr=False)
     record: Record
     snapshots: tuple[int, ...] = ()
-    stored: Mapping[int, "StoredWeights"] = field(default_factory=dict, repr=False)
+    stored: Mapping[int, TrainedRun] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
-        cls: type[SomeRuns], group: str, source: str, trained: Mapping[int, "TrainedRun"]
+        cls: type[SomeRuns], group: str, source: str, trained: Mapping[int, TrainedRun]
     ) -> SomeRuns:
         """Return a group's runs, read from these files, which are of one training."""
-        stored = {number: StoredWeights(*run) for number, run in trained.items()}
         records = [run.record for run in trained.values()]
         epochs_of_runs = [set(record.get("snapshots", ())) for record in records]
-        recipe, epochs = records[0]["recipe"], records[0]["epochs"]
+        first = next(iter(trained.values()))
         return cls(
             group=group,
             source=source,
-            config=next(iter(trained.values())).config,
+            config=first.config,
             numbers=tuple(trained),
-            weights={run: weights.at(None) for run, weights in stored.items()},
-            record={"recipe": recipe, "epochs": epochs, "runs": records},
+            weights={number: run.weights_at(None) for number, run in trained.items()},
+            record={key: first.record[key] for key in ("recipe", "epochs")} | {"runs": records},
             snapshots=tuple(sorted(set.intersection(*epochs_of_runs))),
-            stored=stored,
+            stored=trained,
         )
 
     def model(self, run: SupportsIndex, epoch: int | None = None) -> Transformer:
@@ -177,10 +202,8 @@ class Runs:
         """
         if run not in self.numbers:
             numbers = ", ".join(map(str, self.numbers))
-            hint = ", a number and not text" if isinstance(run, str) else ""
             raise BadInput(
-                f"No run {run!r} of {self.group} from {self.source}: "
-                f"expected one of {numbers}{hint}."
+                f"No run {run!r} of {self.group} from {self.source}: expected one of {numbers}."
             )
         if epoch not in (None, self.record["epochs"], *self.snapshots):
             epochs = ", ".join(["None (the last)", *map(str, self.snapshots)])
@@ -188,8 +211,9 @@ class Runs:
                 f"No weights of {self.group} at epoch {epoch!r}: expected one of {epochs}."
             )
         number = int(run)
-        is_snapshot = epoch is not None and epoch in self.snapshots
-        weights = self.stored[number].at(epoch) if is_snapshot else self.weights[number]
+        weights = self.weights[number]
+        if epoch in self.snapshots:
+            weights = self.stored[number].weights_at(epoch)
         model = Transformer(self.config)
         model.load_state_dict(dict(weights))
         return model.requires_grad_(requires_grad=False).eval()
@@ -210,75 +234,49 @@ def load(
     """Return the runs of a group, all of one training.
 
     They are those numbered `runs` (0 to 5 if None), of this recipe, or of the one that leads by the
-    list in the folder of our runs; where that has none of these numbers, of another that has. Of
-    runs that were trained for different numbers of epochs, they are the most that are alike. In
-    place of a group's name, you may give the path of a run's file,
-    or of a folder with the files of some runs, in it or one folder down: then their records say
-    which runs they are, and `runs` chooses some of them. `source` is `ours`, unless it is
+    list in the folder of our runs. In place of a group's name, you may give the path of a run's
+    file, or of a folder with the files of some runs, in it or one folder down: then their records
+    say which runs they are, and `runs` chooses some of them. `source` is `ours`, unless it is
     `author` or a path's records say so.
 
     Raises:
-        BadInput: There are no such runs, or a file is missing, damaged, or of another version.
+        BadInput: There are no such runs, or they were not trained alike, or a file is missing,
+            damaged, or of another version.
     """
     if is_path(name, source or "ours"):
         return Runs.of(*at_path(Path(name), runs, source, recipe))
     group, source = cast(str, name), source or "ours"
-    if recipe is not None and source != "ours":
-        raise BadInput(
-            f"recipe={recipe!r} with the {source}'s runs, which have none: leave it out."
-        )
     place = folder(source) / group
-    places = [place]
     if source == "ours":
         place /= recipe or leading_recipe(group)
-        others = [] if recipe else sorted(place.parent.glob("*"), reverse=True)
-        places = [place, *others]
-    numbers = check_numbers(FIRST if runs is None else runs)
-    trained = (_most_alike(folder_of_recipe, group, numbers) for folder_of_recipe in places)
-    alike = next(filter(None, trained), {})
-    absent = sorted(set(runs or ()) - alike.keys())
-    if not alike or absent:
+    elif recipe is not None:
+        raise BadInput(f"recipe={recipe!r} with the author's runs, which have none: leave it out.")
+    numbers = FIRST if runs is None else check_numbers(runs)
+    paths = {number: path for number, path in numbered(place, SUFFIX).items() if number in numbers}
+    absent = sorted(set(runs or ()) - paths.keys())
+    if not paths or absent:
         listed = f" runs {','.join(map(str, absent))}" if absent else ""
         raise BadInput(
             f"No weights of {group}{listed} in {place}: expected files such as run0{SUFFIX}; "
             "train them, name another data folder in CARRY_DATA, or give a path."
         )
-    return Runs.of(group, source, dict(sorted(alike.items())))
-
-
-def _most_alike(place: Path, group: str, numbers: Collection[int]) -> dict[int, "TrainedRun"]:
-    """Return the runs with these numbers in a folder: the most that have equal epochs."""
-    by_epochs: dict[int, dict[int, TrainedRun]] = {}
-    for number, path in numbered(place, SUFFIX).items():
-        if number in numbers:
-            run = TrainedRun.at(path, group)
-            by_epochs.setdefault(run.record["epochs"], {})[number] = run
-    return max(by_epochs.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))[1]
+    trained = {number: TrainedRun.at(path, group) for number, path in sorted(paths.items())}
+    check_alike(place, trained.values())
+    return Runs.of(group, source, trained)
 
 
 def leading_recipe(group: str) -> str:
-    """Return the recipe whose runs of a group are loaded: by the list, or the only one there is.
-
-    Raises:
-        BadInput: The group is not on the list, or the list is damaged.
-    """
+    """Return the recipe whose runs of a group are loaded: by the list, or the only one there is."""
     root = folder("ours")
     recipes = leading_recipes(root)
-    if group in recipes:
-        return recipes[group]
     trained = sorted(path.name for path in (root / group).glob("*") if path.is_dir())
-    if len(trained) == 1:
-        return trained[0]
-    if trained:
+    if group not in recipes and len(trained) != 1:
+        names = ", ".join(list(recipes)[:8])
         raise BadInput(
-            f"{group} in {root} has runs by {', '.join(trained)}, and {LEADING} names none of "
-            f"them: name one, as in recipe={trained[0]!r}."
+            f"No group {group!r} with one recipe in {root}, or one that {LEADING} names: expected "
+            f"a name such as {names}, one of recipes {trained}, or the path of a run's file."
         )
-    names = ", ".join(list(recipes)[:LISTED]) or "n2_s0.3_w0.2"
-    raise BadInput(
-        f"No group {group!r} in {root}: expected a name such as {names}, or the path of a run's "
-        "file or of a folder with some."
-    )
+    return recipes.get(group) or trained[0]
 
 
 def leading_recipes(root: Path) -> dict[str, str]:
@@ -286,8 +284,7 @@ def leading_recipes(root: Path) -> dict[str, str]:
     path = root / LEADING
     if not path.exists():
         return {}
-    remedy_for_list = "delete it and run `carry train` again"
-    with reading(path, remedy_for_list):
+    with reading(path, "delete it and run `carry train` again"):
         recipes = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): str(recipe) for name, recipe in recipes.items()}
 
@@ -310,7 +307,7 @@ def at_path(
     runs: Collection[int] | None = None,
     source: str | None = None,
     recipe: str | None = None,
-) -> tuple[str, str, dict[int, "TrainedRun"]]:
+) -> tuple[str, str, dict[int, TrainedRun]]:
     """Return the group, the source and the files of the runs in a file or folder, by number.
 
     `source` and `recipe` are as in `load`; None for whatever the records say.
@@ -319,124 +316,53 @@ def at_path(
         BadInput: There is no such file, run, or record; or the runs were not trained alike, or
             are of another source or recipe.
     """
-    files = _files_at(path)
-    if runs is not None:
-        check_numbers(runs)
-
-    described_runs: dict[Path, TrainedRun] = {}
-    trainings: dict[tuple[str, ModelConfig, str, int], Path] = {}
-    for file in files:
-        group = describe(file)["group"]
-        run = described_runs[file] = TrainedRun.at(file, group)
-        trainings.setdefault((group, run.config, run.record["recipe"], run.record["epochs"]), file)
-    if len(trainings) > 1:
-        described = []
-        for (group, _, recipe, epochs), file in trainings.items():
-            name = file.relative_to(path)
-            described.append(f"{name} of {group}, recipe {recipe}, {epochs} epochs")
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.glob(f"*{SUFFIX}")) or sorted(path.glob(f"*/*{SUFFIX}"))
+    if not files:
         raise BadInput(
-            f"{path} has runs that were not trained alike ({'; '.join(described)}): "
-            "expected those of one training; name their folder, or one file."
+            f"{path} has no runs: expected a folder with files such as run0{SUFFIX}, in it or one "
+            "folder down."
         )
-    trained: dict[int, TrainedRun] = {}
-    for file, run in described_runs.items():
-        number = run.record["run"]
-        if number in trained:
-            other = trained[number].path
-            raise BadInput(f"{other} and {file} are both of run {number}: expected one.")
-        trained[number] = run
-    absent = sorted(set(runs or ()) - trained.keys())
+    described = [TrainedRun.at(file) for file in files]
+    check_alike(path, described)
+    first = described[0]
+    trained = {run.record["run"]: run for run in described}
+    if len(trained) < len(described):
+        raise BadInput(f"{path} has several files of one run: expected one of each.")
+    absent = sorted(set(check_numbers(runs or ())) - trained.keys())
     if absent:
-        raise BadInput(
-            f"{path} has no runs {','.join(map(str, absent))}: "
-            f"expected some of {','.join(map(str, sorted(trained)))}."
-        )
-    chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
-    ((group, _, own_recipe, _),) = trainings
+        raise BadInput(f"{path} has no runs {absent}: expected some of {sorted(trained)}.")
+    own_recipe = first.record["recipe"]
     own_source = "author" if own_recipe == "author" else "ours"
     if source not in (None, own_source) or recipe not in (None, own_recipe):
         raise BadInput(
             f"source={source!r}, recipe={recipe!r}, and {path} has runs of source {own_source!r}, "
             f"recipe {own_recipe!r}: leave both out with a path."
         )
-    return group, own_source, chosen
+    chosen = {run: trained[run] for run in sorted(trained) if runs is None or run in runs}
+    return first.group, own_source, chosen
 
 
-def _files_at(path: Path) -> list[Path]:
-    """Return the file of weights at a path, or those in the folder there, or one folder down.
-
-    Raises:
-        BadInput: There are none; the message lists folders further down that have some.
-    """
-    if not os.path.lexists(path):
-        raise BadInput(f"{path} does not exist: expected a run's file or a folder with some.")
-    if path.is_dir():
-        files = sorted(path.glob(f"*{SUFFIX}")) or _files_one_down(path)
-        if not files:
-            raise _no_runs(path)
-        return files
-    if path.is_file() and path.suffix != SUFFIX:
+def check_alike(place: Path, trained: Collection[TrainedRun]) -> None:
+    """Raise `BadInput` unless these runs are of one training."""
+    trainings: dict[tuple[str, ModelConfig, str, int], str] = {}
+    for path, group, config, record in trained:
+        training = (group, config, record["recipe"], record["epochs"])
+        words = f"{path.name} of {group}, recipe {record['recipe']}, {record['epochs']} epochs"
+        trainings.setdefault(training, words)
+    if len(trainings) > 1:
         raise BadInput(
-            f"{path} is no file of weights: expected a run's file such as run0{SUFFIX}, or a "
-            "folder with some."
+            f"{place} has runs that were not trained alike ({'; '.join(trainings.values())}): "
+            "expected those of one training; choose some by `runs`, or name one folder or file."
         )
-    return [path]
-
-
-def _files_one_down(path: Path) -> list[Path]:
-    """Return the files of weights in the folders in a folder.
-
-    In one that `make hub` wrote, each run has a folder with its `config.json`. A file of weights
-    that was not downloaded with it is listed as well, so that its reader reports it.
-    """
-    files = set(path.glob(f"*/*{SUFFIX}"))
-    folders = {file.parent for file in files}
-    for config in path.glob("*/config.json"):
-        if config.parent not in folders:
-            files.add(config.with_name(f"model{SUFFIX}"))
-    return sorted(files)
-
-
-def _no_runs(path: Path) -> BadInput:
-    """Return the error that a folder has no runs, with the groups' folders further down."""
-    groups_below: list[str] = []
-    for file in [*path.glob(f"*/*/*{SUFFIX}"), *path.glob(f"*/*/*/*{SUFFIX}")]:
-        group_folder = str(file.parent.parent.relative_to(path))
-        if group_folder not in groups_below:
-            with suppress(BadInput):  # such as a checkpoint
-                describe(file)
-                groups_below.append(group_folder)
-    expected = f"expected a folder with files such as run0{SUFFIX}"
-    if groups_below:
-        listed = sorted(groups_below)
-        more = ", …" if len(listed) > LISTED else ""
-        expected += f"; name one of those further down: {', '.join(listed[:LISTED])}{more}"
-    return BadInput(f"{path} has no runs: {expected}.")
 
 
 # ---- which files they are
 
 
-class TrainedRun(NamedTuple):
-    """A run's file, the record of how the run was trained, and the shape of the model."""
-
-    path: Path
-    record: Record
-    config: ModelConfig
-
-    @classmethod
-    def at(cls, path: Path, group: str) -> "TrainedRun":
-        """Return the run in a file of this group; raise `BadInput` as `describe`."""
-        content = describe(path, group)
-        return cls(path, content["record"], ModelConfig(**content["config"]))
-
-
 def folder(source: str) -> Path:
-    """Return the folder with the groups of a source.
-
-    Raises:
-        BadInput: The source is neither `ours` nor `author`.
-    """
+    """Return the folder with the groups of a source, which is `ours` or `author`."""
     if source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours' or 'author'.")
     return author_dir() if source == "author" else data_dir() / "runs"
@@ -444,7 +370,7 @@ def folder(source: str) -> Path:
 
 def run_path(out: Path, group: str, recipe: str, run: int) -> Path:
     """Return the path of a run's weights in the folder `out`, such as `data/runs`."""
-    return out / group / recipe / f"run{run}.safetensors"
+    return out / group / recipe / f"run{run}{SUFFIX}"
 
 
 def check_numbers(runs: Any) -> Collection[int]:
@@ -465,101 +391,3 @@ def numbered(place: Path, suffix: str) -> dict[int, Path]:
         if match:
             paths[int(match[1])] = path
     return paths
-
-
-def remedy(path: Path, group: str | None = None) -> str:
-    """Return the remedy for a damaged file of a run that git does not track."""
-    if path.is_relative_to(author_dir()):
-        return "run `carry import-author DIR` again"
-    if not path.is_relative_to(data_dir()):
-        return "get it again, or train it again"
-    if is_packaged(path):
-        return "install carry-core again with `pip install --force-reinstall`"
-    return f"move it away and train {group or path.parent.parent.name} again"
-
-
-# ---- weights
-
-
-def snapshot_prefix(epoch: int | None) -> str:
-    """Return the prefix of a parameter's name in a file; "" at the end of the training."""
-    return "" if epoch is None else f"epoch_{epoch}/"
-
-
-class StoredWeights:
-    """The weights in a run's file: names and shapes are checked at once, values when read."""
-
-    def __init__(self, path: Path, record: Record, config: ModelConfig) -> None:
-        """Check which parameters the file has, without reading their values.
-
-        Raises:
-            BadInput: The file's parameters are not the model's, or differ in shape or type.
-        """
-        self.path = path
-        self.shapes = parameter_shapes(config)
-        self.version = _version(path)
-        expected = {}
-        for epoch in [None, *record.get("snapshots", ())]:
-            for name, shape in self.shapes.items():
-                expected[snapshot_prefix(epoch) + name] = [*shape]
-
-        with open_tensors(path, remedy(path)) as file:
-            stored = {}
-            for name in file.keys():  # noqa: SIM118 (not a dict)
-                entry = file.get_slice(name)
-                stored[name] = (entry.get_dtype(), entry.get_shape())
-        differing = sorted(stored.keys() ^ expected.keys())
-        if differing:
-            name = differing[0]
-            amount = "many" if name in stored else "few"
-            raise damaged(path, f"it has {name!r} too {amount}", remedy(path))
-        for name, (dtype, shape) in stored.items():
-            if dtype not in STORED_AS or shape != expected[name]:
-                types = f"{', '.join(STORED_AS[:-1])} or {STORED_AS[-1]}"
-                reason = f"{name} is {dtype} {shape}, expected {types} {expected[name]}"
-                raise damaged(path, reason, remedy(path))
-
-    def at(self, epoch: int | None) -> Weights:
-        """Return the parameters in float32, at the epoch of a snapshot or, for None, at the end.
-
-        Raises:
-            BadInput: They are not finite, or the file is no longer the one that was checked.
-        """
-        prefix = snapshot_prefix(epoch)
-        with open_tensors(self.path, remedy(self.path)) as file:
-            if _version(self.path) != self.version:
-                raise BadInput(f"{self.path} has changed since it was loaded: load it again.")
-            weights = {name: file.get_tensor(prefix + name).float() for name in self.shapes}
-        if not are_finite(weights):
-            raise damaged(self.path, "it has weights that are not finite", remedy(self.path))
-        return weights
-
-
-def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return a key that changes when a file is rewritten; None if there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def are_finite(tensors: Weights) -> bool:
-    """Return True if no tensor has a NaN or an infinity.
-
-    It is enough to look at the sum of each, which takes half as long as looking at all values.
-    """
-    totals = torch.stack([p.sum() for p in tensors.values()])
-    return bool(totals.isfinite().all())
-
-
-def digest(weights: Weights) -> str:
-    """Return the sha256 of parameters, by their names and their values in float32.
-
-    It does not depend on the file that has them, nor on the order of the names.
-    """
-    sha256 = hashlib.sha256()
-    for name, p in sorted(weights.items()):
-        sha256.update(f"{name} {[*p.shape]}\n".encode())
-        sha256.update(p.detach().cpu().float().contiguous().numpy().tobytes())
-    return sha256.hexdigest()

@@ -18,23 +18,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from carry_core.errors import BadInput, check_flag, check_whole
+from carry_core.errors import BadInput, check_whole
 
 Numbers = Int[Tensor, " sums"]  # the first numbers of some sums, or the second ones
 # Numbers as a caller may give them.
 Operand = Tensor | npt.NDArray[Any] | np.integer[Any] | Sequence[int] | int
 
-INTEGERS = {
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-}
-LARGEST = 2**63 - 1  # the largest number: PyTorch's integers are signed, with 64 bits
+INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 MAX_DIGITS = 18  # of a sum, so that 64-bit integers hold it
 MAX_ENUMERATED = 9  # digits of sums that 64-bit integers can number
 MAX_LISTED = 4  # digits up to which all sums fit into memory
@@ -53,7 +43,6 @@ class Layout:
 
     def __post_init__(self) -> None:
         check_whole("width", self.width, 1, MAX_DIGITS, "digits")
-        check_flag("causal", self.causal)
 
     @property
     def length(self) -> int:
@@ -83,53 +72,21 @@ class Layout:
         return [*number, "+", *number, *answer]
 
 
-def check_generator(generator: object) -> None:
-    """Raise `BadInput` unless this is a random generator; none other than one passed in is used."""
-    if not isinstance(generator, torch.Generator):
-        raise BadInput(
-            f"generator={generator!r}: expected a random generator, such as "
-            "`torch.Generator().manual_seed(0)`."
-        )
-
-
-def whole_numbers(name: str, number: Operand) -> Int[Tensor, "*batch"]:
+def whole_numbers(name: str, numbers: Operand) -> Int[Tensor, "*batch"]:
     """Return whole numbers of any integer type as an int64 tensor.
 
     Raises:
-        BadInput: They are of another type, such as floats, or too large.
+        BadInput: They are of another type, such as floats. `name` is what the caller calls them.
     """
-    dtype: Any = type(number).__name__
-    if isinstance(number, Tensor):
-        dtype = number.dtype
-        if number.layout is not torch.strided or number.is_meta or number.is_nested:
-            raise BadInput(
-                f"{name} is {number.layout} on {number.device}: "
-                "expected a dense tensor that has values."
-            )
-        if dtype in INTEGERS:
-            return number.long()
-    else:
-        try:
-            array = np.asarray(number)
-            if np.ma.is_masked(number):
-                dtype = f"{dtype} with masked entries"
-            elif (dtype := array.dtype).kind in "iu":
-                return torch.from_numpy(array.astype(np.int64))
-        except (TypeError, ValueError, OverflowError):
-            pass  # such as a list of lists of different lengths
-    raise BadInput(
-        f"{name} is of type {dtype}: expected whole numbers of at most 64 bits, "
-        "as a tensor, an array, a list or an int."
-    )
-
-
-def check_range(name: str, number: Int[Tensor, "*batch"], highest: int) -> None:
-    """Raise `BadInput` unless all numbers are from 0 to `highest`."""
-    outside = (number < 0) | (number > highest)
-    if outside.any():
-        raise BadInput(
-            f"{name}={int(number[outside][0])}: expected whole numbers from 0 to {highest}."
-        )
+    try:
+        tensor = numbers if isinstance(numbers, Tensor) else torch.from_numpy(np.array(numbers))
+        if tensor.dtype not in INTEGERS:
+            raise TypeError(f"they are {tensor.dtype}")
+        if np.ma.is_masked(numbers):
+            raise TypeError("some are masked")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadInput(f"{name}={numbers!r}: expected whole numbers ({error}).") from error
+    return tensor.long()
 
 
 def checked_sums(
@@ -145,34 +102,23 @@ def checked_sums(
     """
     a, b = whole_numbers("a", a), whole_numbers("b", b)
     if a.shape != b.shape:
-        raise BadInput(
-            f"a has shape {[*a.shape]}, b has {[*b.shape]}: "
-            "expected as many first as second numbers."
-        )
+        raise BadInput(f"a has shape {[*a.shape]}, b has {[*b.shape]}: expected the same.")
     b = b.to(a.device)
     fits = (a >= 0) & (b >= 0) & (b < 10**width - a)
     if not fits.all():
-        first_a, first_b = int(a[~fits][0]), int(b[~fits][0])
         raise BadInput(
-            f"a={first_a}, b={first_b} is no sum of {width} digits: "
+            f"a={int(a[~fits][0])}, b={int(b[~fits][0])} is no sum of {width} digits: "
             f"expected two numbers from 0 on whose sum is below {10**width}."
         )
     return a, b
 
 
-def some_sums(sums: tuple[Operand, Operand], width: int) -> tuple[Numbers, Numbers]:
-    """Return one sum or more, `(a, b)`, as two int64 tensors `[sums]`.
+def some_sums(a: Operand, b: Operand, width: int) -> tuple[Numbers, Numbers]:
+    """Return the numbers of one sum or more as two int64 tensors `[sums]`.
 
     Raises:
         BadInput: As `checked_sums`; or there are no sums, or the tensors have several axes.
     """
-    try:
-        a, b = sums
-    except (TypeError, ValueError) as error:
-        raise BadInput(
-            f"sums of type {type(sums).__name__}: expected a pair (a, b) of two numbers, "
-            "or of two equally long tensors."
-        ) from error
     a, b = checked_sums(a, b, width)
     if a.ndim > 1 or a.numel() == 0:
         raise BadInput(f"Sums of shape {[*a.shape]}: expected at least one, in a single row.")
@@ -183,12 +129,12 @@ def digits(number: Operand, width: int) -> Int[Tensor, "*batch width"]:
     """Return the last `width` decimal digits, most significant first, with zeros on the left.
 
     Raises:
-        BadInput: As `whole_numbers`; or a number is negative, or `width` is not from 1 to
-            `MAX_DIGITS`.
+        BadInput: A number is not whole, or is negative; or `width` is not from 1 to `MAX_DIGITS`.
     """
     check_whole("width", width, 1, MAX_DIGITS, "digits")
     number = whole_numbers("number", number)
-    check_range("number", number, LARGEST)
+    if (number < 0).any():
+        raise BadInput(f"number={int(number.min())}: expected numbers from 0 on.")
     return digit_tokens(number, width)
 
 
@@ -199,11 +145,7 @@ def digit_tokens(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*bat
 
 
 def encode(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch pos"]:
-    """Return the input tokens of a + b; a decoder's include the answer (teacher forcing).
-
-    Raises:
-        BadInput: As `checked_sums`.
-    """
+    """Return the input tokens of a + b; a decoder's include the answer (teacher forcing)."""
     return input_tokens(*checked_sums(a, b, layout.width), layout)
 
 
@@ -218,11 +160,7 @@ def input_tokens(
 
 
 def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"]:
-    """Return the tokens that the positions `layout.loss_positions` should predict.
-
-    Raises:
-        BadInput: As `checked_sums`.
-    """
+    """Return the tokens that the positions `layout.loss_positions` should predict."""
     return target_tokens(*checked_sums(a, b, layout.width), layout)
 
 
@@ -249,15 +187,17 @@ def unrank(index: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Te
     Row `a` of this order holds the 10**n_digits - a values of b that are allowed.
 
     Raises:
-        BadInput: As `whole_numbers`; or `n_digits` is not from 1 to `MAX_ENUMERATED`, or an
-            index is not from 0 to `n_sums(n_digits) - 1`.
+        BadInput: `n_digits` is not from 1 to `MAX_ENUMERATED`, or an index is not a whole number
+            from 0 to `n_sums(n_digits) - 1`.
     """
     check_whole("n_digits", n_digits, 1, MAX_ENUMERATED)
     index = whole_numbers("index", index)
-    check_range("index", index, n_sums(n_digits) - 1)
+    last = n_sums(n_digits) - 1
+    if ((index < 0) | (index > last)).any():
+        raise BadInput(f"index={index!r}: expected whole numbers from 0 to {last}.")
     side = 10**n_digits
     # Counted from the end, the rows begin at the triangular numbers.
-    from_end = n_sums(n_digits) - 1 - index
+    from_end = last - index
     row = ((torch.sqrt(8.0 * from_end.double() + 1) - 1) / 2).long()
     # The square root of a large number may be rounded to a neighbouring row.
     is_too_low = (row + 1) * (row + 2) // 2 <= from_end
@@ -267,11 +207,7 @@ def unrank(index: Operand, n_digits: int) -> tuple[Int[Tensor, "*batch"], Int[Te
 
 
 def all_sums(n_digits: int = 3) -> tuple[Numbers, Numbers]:
-    """Return every a, b >= 0 with a + b < 10**n_digits (Sec. 2).
-
-    Raises:
-        BadInput: `n_digits` is not from 1 to `MAX_LISTED`.
-    """
+    """Return every a, b >= 0 with a + b < 10**n_digits, up to `MAX_LISTED` digits (Sec. 2)."""
     check_whole("n_digits", n_digits, 1, MAX_LISTED)
     return unrank(torch.arange(n_sums(n_digits)), n_digits)
 
@@ -281,12 +217,7 @@ def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Nu
 
     They are drawn by rejection, since 64-bit integers cannot number all ten-digit sums. Half of
     all pairs qualify.
-
-    Raises:
-        BadInput: `count` is negative, `n_digits` is not from 1 to `MAX_DIGITS`, or `generator`
-            is none.
     """
-    check_generator(generator)
     check_whole("count", count, 0, MAX_COUNT, "sums")
     check_whole("n_digits", n_digits, 1, MAX_DIGITS)
     side = 10**n_digits
@@ -298,11 +229,7 @@ def long_sums(count: int, n_digits: int, generator: torch.Generator) -> tuple[Nu
 
 
 def equal_sums(outcome: int, n_digits: int = 3) -> tuple[Numbers, Numbers]:
-    """Return the sums a >= b with a + b = `outcome`, in the order of b (Sec. 4, 5).
-
-    Raises:
-        BadInput: There are fewer than two such sums of `n_digits` digits.
-    """
+    """Return the sums a >= b with a + b = `outcome`, in the order of b (Sec. 4, 5)."""
     check_whole("n_digits", n_digits, 1, MAX_DIGITS)
     check_whole("outcome", outcome, 2, min(10**n_digits, MAX_COUNT) - 1)
     b = torch.arange(outcome // 2 + 1)

@@ -7,9 +7,9 @@ float64 (`plain`). Any other model, or a subclass of an intervention, gets the c
 from collections.abc import Collection, Sequence
 
 from carry_core import engine
-from carry_core.engine import AnyIntervention, Passes, Sources
+from carry_core.engine import Passes, Sources
 from carry_core.hooks import Hook
-from carry_core.interventions import INTACT, ActivationsOf
+from carry_core.interventions import INTACT, ActivationsOf, AnyIntervention
 from carry_core.model import Read, Transformer
 from carry_fast.plain import is_plain, is_precise
 from carry_fast.prefixes import SharedPrefix, is_own_kind, zeroed_by_layer

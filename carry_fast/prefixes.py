@@ -38,9 +38,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.engine import AnyIntervention, Sources, hooks_of, only_seen_by
+from carry_core.engine import Sources, hooks_of, only_seen_by
 from carry_core.hooks import Hook, HookAt, TensorHook, no_hook
-from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
+from carry_core.interventions import (
+    INTACT,
+    Ablation,
+    AnyIntervention,
+    Combined,
+    MeanAblation,
+    Patch,
+)
 from carry_core.model import POINTS, ModelConfig, Read, Transformer
 from carry_fast.blocks import Zeroed
 from carry_fast.compiled import parts_of

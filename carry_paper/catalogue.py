@@ -22,6 +22,7 @@ from carry_core.files import damaged, data_dir, is_packaged
 from carry_core.runs import (
     FIRST,
     LEADING,
+    REMEDY,
     SUFFIX,
     History,
     Runs,
@@ -31,7 +32,6 @@ from carry_core.runs import (
     folder,
     leading_recipes,
     numbered,
-    remedy,
 )
 from carry_train import groups
 from carry_train.curves import aligned, at_tests, read_curves
@@ -296,7 +296,7 @@ def ranked(
             check_fits(run, group)
             if run.record["recipe"] != name:
                 reason = f"its record is of the recipe {run.record['recipe']}, not {name}"
-                raise damaged(path, reason, remedy(path))
+                raise damaged(path, reason, REMEDY)
             rank = Rank(run.record["epochs"], name == "paper")
             runs_by_rank.setdefault(rank, {})[number] = run
     return runs_by_rank
@@ -316,21 +316,21 @@ def check_recipe(recipe: str | None, source: str) -> None:
 
 def check_fits(run: TrainedRun, group: str) -> None:
     """Raise `BadInput` unless a run's record is of a training that its group can have had."""
-    path, record, config = run
+    path, _, config, record = run
     own_group = groups.find(group)
     recipes = [*groups.RECIPES, "author"]
     if record["recipe"] not in recipes:
         reason = f"record.recipe: {record['recipe']!r} is unknown, expected one of "
-        raise damaged(path, reason + ", ".join(recipes), remedy(path, group))
+        raise damaged(path, reason + ", ".join(recipes), REMEDY)
     for name, expected in asdict(own_group.config).items():
         if getattr(config, name) == expected:
             continue
         reason = f"its config has {name} {getattr(config, name)!r}, and {group} has {expected!r}"
-        raise damaged(path, reason, remedy(path, group))
+        raise damaged(path, reason, REMEDY)
     planned = epochs_of_recipe(own_group, record["recipe"])
     if record["epochs"] > planned:
         reason = f"its record has {record['epochs']} epochs, and its recipe {planned}"
-        raise damaged(path, reason, remedy(path, group))
+        raise damaged(path, reason, REMEDY)
 
 
 def write_leading(root: Path, group: str) -> None:

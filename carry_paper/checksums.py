@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -145,3 +146,13 @@ def _locked() -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def restoring(path: Path) -> str:
+    """Return how to get a shipped file back: `git checkout` if git tracks it."""
+    command = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
+    try:
+        is_tracked = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:  # git is not installed
+        is_tracked = False
+    return f"restore it with `git checkout {path}`" if is_tracked else "get it again"

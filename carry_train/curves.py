@@ -11,7 +11,7 @@ import numpy as np
 
 from carry_core import carries
 from carry_core.files import damaged
-from carry_core.runs import History, remedy
+from carry_core.runs import REMEDY, History
 from carry_train.files import read_arrays
 from carry_train.groups import Group
 
@@ -26,11 +26,11 @@ def read_curves(path: Path, group: Group, epochs: int | None) -> History:
     Raises:
         BadInput: The file is missing or damaged, or fails `check_curves`.
     """
-    curves = read_arrays(path, remedy(path))
+    curves = read_arrays(path, REMEDY)
     try:
         check_curves(curves, group, epochs)
     except ValueError as error:
-        raise damaged(path, str(error), remedy(path)) from error
+        raise damaged(path, str(error), REMEDY) from error
     return curves
 
 

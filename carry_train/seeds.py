@@ -10,7 +10,7 @@ from numpy.random import SeedSequence
 
 from carry_core.errors import BadInput
 from carry_core.files import damaged
-from carry_core.runs import check_count, remedy
+from carry_core.runs import REMEDY, check_count
 from carry_train.groups import Group
 
 # Each of these children of a number's `SeedSequence` seeds one stream.
@@ -97,7 +97,7 @@ class Seeds:
         try:
             check_seeds(record.get("seeds", {}))
         except ValueError as error:
-            raise damaged(path, str(error), remedy(path, group.name)) from error
+            raise damaged(path, str(error), REMEDY) from error
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from carry_core.files import author_dir, data_dir, restoring
+from carry_core.files import author_dir, data_dir
 from carry_paper import author
-from carry_paper.checksums import SUMS, read_checksums, write_checksums
+from carry_paper.checksums import SUMS, read_checksums, restoring, write_checksums
 from carry_paper.cli.options import FOLDER
 from carry_train.files import sha256
 
@@ -41,10 +41,10 @@ def verify(accept: tuple[str, ...]) -> None:
     for name, digest in read_checksums().items():
         path = folder / name
         if not path.is_file():
-            click.echo(f"{name} is missing: {restoring(path, 'get it again')}.", err=True)
+            click.echo(f"{name} is missing: {restoring(path)}.", err=True)
             broken = True
         elif sha256(path) != digest:
-            remedy = f"{restoring(path, 'get it again')}, or `carry verify --accept {name}`"
+            remedy = f"{restoring(path)}, or `carry verify --accept {name}`"
             click.echo(f"{name} is damaged: {remedy}.", err=True)
             broken = True
     if broken:

@@ -47,8 +47,10 @@ def test_a_type_checker_sees_wrong_calls_and_no_others(tmp_path):
     ("line", "place"),
     [
         ("from carry_core import groups", "carry_core.groups is now carry_train.groups: "),
-        ("from carry_core.files import replacing", "is now in carry_train.files: "),
-        ("from carry_core.files import nonsense", "cannot import name 'nonsense'"),
+        ("from carry_core.groups import GROUPS", "carry_core.groups is now carry_train.groups: "),
+        ("from carry_core.curves import load_curves", "`load_curves` is in carry_paper.catalogue"),
+        ("from carry_paper.training import loop", "carry_paper.training is now carry_train, "),
+        ("from carry_core import nonsense", "cannot import name 'nonsense'"),
     ],
 )
 def test_a_module_that_was_moved_says_where_it_is(line, place):

@@ -84,7 +84,7 @@ def test_each_kind_equals_a_pass_overwritten_by_hand(config, model, positions):
             hook = intervention.hook(model, source)
             assert_close(model(tokens, hook), expected, msg=str(intervention))
             assert not torch.equal(expected, model(tokens)), str(intervention)
-    with pytest.raises(BadInput, match=rf"{len(tokens)} sums in a batch of 3: expected one"):
+    with pytest.raises(BadInput, match=rf"shape \[{len(tokens)}, .* expected \[3, .* or one a row"):
         model(tokens[:3], Patch(mlps={0}).hook(model, source))
 
 
@@ -240,5 +240,5 @@ def test_a_patch_in_a_combined_one_keeps_its_own_source(model, config):
 
 def test_a_patch_has_a_value_for_one_sum_or_for_each(model, config):
     tokens, (a, b) = tokens_of(config, count=5), drawn(config, count=3)
-    with pytest.raises(BadInput, match="A patch from 3 sums in a batch of 5: expected one, or"):
+    with pytest.raises(BadInput, match=r"has shape \[3, .* expected \[5, .* one sum or one a row"):
         model(tokens, Patch(heads={(0, 0)}).hook(model, (a, b)))

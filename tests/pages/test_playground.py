@@ -519,7 +519,9 @@ def test_the_panel_has_the_parts_of_the_run(browser, run):
     sliders = browser.run("document.querySelectorAll('#pg-line input').length")
     assert sliders == (0 if model.config.layers == 1 else 4)
     if model.config.layers == 1:
-        assert "No line was measured" in browser.run("document.getElementById('pg-line').textContent")
+        assert "No line was measured" in browser.run(
+            "document.getElementById('pg-line').textContent"
+        )
 
 
 @needs_site
@@ -561,7 +563,7 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
     [
         ("#run=n9/0", "run", "is not a run of this page"),
         ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
-        ("#run=n1_s0.3_w0.2/0&line=tens:1", "sum", "has no line"),
+        ("#run=n1_s0.3_w0.2/0&line=tens:1", "sum", "No line was measured"),
     ],
 )
 def test_a_bad_address_is_a_line_and_the_page_stays(browser, fragment, field, message):
