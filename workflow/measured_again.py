@@ -86,10 +86,12 @@ def surveyed_sums(group: str, n_sums: int) -> tuple[Numbers, Numbers]:
 
 def measured(row: Row, quantity: Quantity) -> Row:
     """Return a row as it is measured now."""
-    selection = {row["group"]: {"recipe": row["recipe"], "runs": [row["run"]]}}
+    chosen = {"runs": [row["run"]]}
+    if row["source"] == "ours":
+        chosen["recipe"] = row["recipe"]
     evidence = Evidence(
         row["source"],
-        selection=selection if row["source"] == "ours" else None,
+        selection={row["group"]: chosen},
         surveyed=lambda group: surveyed_sums(group, row["sums"]),
     )
     quantity.places = {row["group"]: None}
