@@ -59,7 +59,10 @@ def table_of(data: Any, level: int = 1) -> pd.DataFrame:
     for name, part in parts.items():
         if isinstance(part, pd.DataFrame | Mapping):
             block = table_of(part, level + 1)
-            block.insert(0, "part" if level == 1 else f"part {level}", name)
+            column = "part" if level == 1 else f"part {level}"
+            while column in block:  # a frame may have a column of that name
+                column += " of the figure"
+            block.insert(0, column, name)
             blocks.append(block)
         elif isinstance(part, list | tuple) and any(map(np.ndim, part)):
             for i, array in enumerate(part):  # they may be of several shapes

@@ -61,6 +61,8 @@ def test_frames_have_their_names():
     nested = {"group": {OURS: cells[["run"]]}}
     assert data_files.csv_of(Figure(), nested).startswith("part,part 2,run\ngroup,our weights,2\n")
     assert data_files.csv_of(Figure()) == ""
+    taken = {OURS: pd.DataFrame({"part": ["final MLP"]})}
+    assert data_files.csv_of(Figure(), taken) == f"part of the figure,part\n{OURS},final MLP\n"
     of_two_shapes = {"x": [np.array([0.5]), np.array([1, 2])]}
     csv = "axis 0,x 0,x 1\n0,0.5,\n0,,1\n1,,2\n"
     assert data_files.csv_of(Figure(), of_two_shapes) == csv
