@@ -478,9 +478,10 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
         fields={**_keys(records), **lists},
         detail=entry.method,
     )
+    numbers = [record["run"] for record in records]
     place = None
-    if entry.shown_run is not None and measured.source == "author":
-        place = [record["run"] for record in records].index(entry.shown_run)
+    if measured.source == "author" and entry.shown_run in numbers:
+        place = numbers.index(entry.shown_run)
     return Combined(
         row, n_runs=len(records), shows_at=shows_at, shows_without=shows_without, place=place
     )
