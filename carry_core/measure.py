@@ -117,7 +117,7 @@ def accuracy(
     """Return the accuracies on the sums a + b as a data frame (Tables 1, 3, 4 and 5).
 
     There is a row for each intervention, carry class and position. `n_digits` and mean ablations
-    are as in `class_accuracies`. The columns are
+    are as in `class_accuracies`. The columns are::
 
         ablation      the intervention's key in the mapping, or else the intervention in words, with
                       a number if others read the same. It is categorical, in the given order
@@ -503,7 +503,7 @@ def activation_patch(
     """Return the effect of each part, patched from clean into corrupted sums, one at a time.
 
     It shows where the model holds what the sums of a pair differ in (Meng et al. 2022, ROME;
-    TransformerLens's `patching`). The data frame has a row for each part, with the columns
+    TransformerLens's `patching`). The data frame has a row for each part, with the columns::
 
         part, layer, number   its kind as it was given, its layer, and the head or neuron (missing
                               for a whole activation)
