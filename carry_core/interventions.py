@@ -163,7 +163,12 @@ class Intervention:
         try:
             content = json.loads(text)
             members = content if isinstance(content, list) else [content]
-            parts = [kinds[part.pop("kind", cls.__name__)](**part) for part in members]
+            parts = []
+            for part in members:
+                kind = kinds[part.pop("kind", cls.__name__)]
+                parts.append(
+                    kind(**{field: _parsed(field, value) for field, value in part.items()})
+                )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             expected = f'{{"kind": "{cls.__name__}", "heads": [[1, 0]]}}'
             raise BadInput(

@@ -386,6 +386,7 @@ def states_of(accuracies):
     }
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 def test_a_row_of_the_ledger_says_where_its_line_fails(monkeypatch):
     hundreds = {("low", "high"): 0.4, ("nine", "high"): 0.97, ("high", "low"): 0.5}
     tens = {("low", "high"): 0.9, ("high", "nine"): 0.99}

@@ -242,6 +242,7 @@ class Tenfold:
         return {name: 10 * p for name, p in self.weights.items()}
 
 
+@pytest.mark.usefixtures("as_a_user_has_it")
 def test_a_finetuned_run_is_compared_with_the_run_of_its_number_or_the_only_one(tiny):
     def stack(numbers: tuple[int, ...], factor: float) -> runs.Runs:
         """Run r has its weights multiplied by r + 1 and `factor`; at epoch 500 by another 10."""
