@@ -21,8 +21,8 @@ from carry_paper.llm.recordings import MODELS, PublishedModel, Recording
 from carry_paper.llm.staircases import strongest_cell
 
 HOW = "how"  # the field with a sentence on how a number was obtained
-# Of the 32 layers of 32 heads of Alpaca 7B, 164 heads win a cell: the fewest of Tab. 2.
-SMALLEST_SHARE = 164 / 1024
+# Of the heads of Alpaca 7B, 164 win a cell: the fewest of Tab. 2.
+SMALLEST_SHARE = 164 / recordings.N_HEADS
 
 
 def obtained(value: Any, how: str, noise: float = 0.0) -> Fields:

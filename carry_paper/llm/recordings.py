@@ -101,6 +101,7 @@ _LISTED = (
     ),
 )
 MODELS = {model.key: model for model in _LISTED}
+N_HEADS = 32 * 32  # of each of these models: 32 layers of 32 heads
 
 
 @dataclass(frozen=True)

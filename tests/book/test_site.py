@@ -264,6 +264,14 @@ MEASURE = """(() => {
 })()"""
 
 
+# The share of the first figure, or of the first of its parts, that the screen shows.
+SHARE_IN_SIGHT = """(() => {
+  const drawn = [...document.querySelectorAll("article figure :is(svg, img)")];
+  const { top, bottom, height } = drawn
+    .find((x) => x.checkVisibility() && !x.closest(".verdict-box"))
+    .getBoundingClientRect();
+  return (Math.min(bottom + scrollY, innerHeight) - (top + scrollY)) / height;
+})()"""
 HIGHEST = 40_000  # px of a page on a phone
 
 # Words of a figure that lie on others, or are cut off at its edge. Digits in the picture, rotated
@@ -290,7 +298,7 @@ ON_EACH_OTHER = """(() => {
 })()"""
 
 
-WIDTHS = (1400, 1000, 400)
+WIDTHS = (1400, 1100, 1000, 820, 700, 400)
 
 # Each page takes a second or two, so this takes one of each kind; `make axe` takes all of them.
 KINDS = (
@@ -320,6 +328,7 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
     if re.match(r"(fig|tab)\d\d_", path.stem):
         assert measured["box"]
         assert measured["first"] <= 940
+        assert browser.run(SHARE_IN_SIGHT) > 0.5, "of a phone's first screen"
 
 
 def test_each_page_is_in_the_sidebar_once():
