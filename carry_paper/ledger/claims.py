@@ -56,11 +56,10 @@ RULES = {
         "author: rounding and three times the scatter of ten draws of neurons; ours: equivalence"
     ),
     "unnamed": (
-        "one run that the paper does not name; author: equivalence, by the prediction interval"
+        "one run that the paper does not name, and that may not be released; author: equivalence, "
+        "by the prediction interval"
     ),
-    "spread": (
-        "ours: equivalence of a standard deviation, uncertain by itself over the root of 2 (n - 1)"
-    ),
+    "spread": "ours: equivalence of a standard deviation, by the chi-squared intervals of both",
     "shown": "not judged, on the author's runs and on ours: the text does not fix what it is of",
     "count": "a count of runs; author: nothing lies between; ours: Fisher's exact test",
 }
@@ -82,7 +81,8 @@ QUANTIFIERS = {
     ),
     "open": (
         "can't tell: it is of groups, not of runs, and no rule was fixed before they were "
-        "measured; the runs of each group that show it are counted"
+        "measured; the runs of each group that show it are counted. A map of settings, whose "
+        "rule is fixed, will judge it"
     ),
     "none": (
         "reproduced if no run shows it, mostly if at most a third does, "

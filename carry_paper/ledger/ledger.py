@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ RUN_AND_QUANTITY = [name for name in measurements.KEY if name != "sums"]
 
 Record = Mapping[str, Any]  # a row of the table of measurements
 Rows = Mapping[str, Row]
+Shown = Mapping[str, Sequence[bool]]  # what each run shows of a finding, by group
 
 
 # ---- the rows of a source
@@ -217,9 +219,21 @@ class Combined:
     counted_at: Mapping[str, list[float]] = field(default_factory=dict)
     place: int | None = None
 
-    def about(self, shows: Sequence[bool | None]) -> Sequence[bool | None]:
-        """Return what those runs show that the finding is about."""
-        return shows if self.place is None else [shows[self.place]]
+    def by_group(self, shows: Sequence[bool | None]) -> Shown:
+        """Return what those runs show that the finding is about, and that can say."""
+        keys = self.row.keys
+        if self.place is not None:
+            keys, shows = [keys[self.place]], [shows[self.place]]
+        groups: dict[str, list[bool]] = {}
+        for key, answer in zip(keys, shows, strict=True):
+            if answer is not None:
+                groups.setdefault(key.rpartition(" ")[0], []).append(answer)
+        return groups
+
+    def shown(self, bar: str = "") -> Shown:
+        """Return what runs show at the rule's own bar, or at another; nothing if it has no such."""
+        shows = self.shows_at.get(bar) if bar else self.row.fields.get("shows")
+        return {} if shows is None else self.by_group(shows)
 
 
 class Query(Rows):
@@ -258,18 +272,15 @@ class Query(Rows):
             row = replace(unmeasured(claim), detail=str(error))
             return explained(row, claim, self.source)
         table = self.table_test(claim.table) if self.source == "ours" and claim.table else None
-        return judged(claim, self.source, combined, self.author_runs(claim), table)
-
-    def author_runs(self, claim: Claim) -> list[Any]:
-        """Return the value of each of the author's runs, with which ours are compared."""
-        return values_of(claim, self.author) if self.author is not None else []
+        theirs = combined_if_run(claim, self.author) if self.author is not None else None
+        return judged(claim, self.source, combined, theirs, table)
 
     def table_test(self, name: str) -> TableTest:
         """Return the comparison of our runs with the author's over all cells of a table."""
         if name not in self.table_tests:
             cells = [claim for claim in claims.claims().values() if claim.table == name]
-            ours = np.array([values_of(cell, self.measured) for cell in cells], dtype=float).T
-            theirs = np.array([self.author_runs(cell) for cell in cells], dtype=float).T
+            ours = values_of(cells, self.measured)
+            theirs = values_of(cells, self.author)
             test = exchangeability.compare(name, ours, theirs)
             rounded = {field: stored(value) for field, value in asdict(test).items()}
             rounded["chances"] = test.chances
@@ -277,12 +288,21 @@ class Query(Rows):
         return self.table_tests[name]
 
 
-def values_of(claim: Claim, measured: Measured) -> list[Any]:
-    """Return the value of each run; empty if the row was not run."""
+def values_of(cells: Iterable[Claim], measured: Measured | None) -> exchangeability.Array:
+    """Return the cells of a table by `[run, cell]`; without runs if it was not run."""
+    values = []
+    for cell in cells:
+        combined = combined_if_run(cell, measured) if measured is not None else None
+        values.append(combined.row.runs if combined is not None else [])
+    return np.array(values, dtype=float).T
+
+
+def combined_if_run(claim: Claim, measured: Measured) -> Combined | None:
+    """Return what the runs of a claim say together; None if it was not run."""
     try:
-        return combine(claim, measured).row.runs
+        return combine(claim, measured)
     except (BadInput, NotRun):
-        return []
+        return None
 
 
 def unmeasured(claim: Claim) -> Row:
@@ -589,7 +609,7 @@ def judged(
     claim: Claim,
     source: str,
     combined: Combined,
-    author_runs: Sequence[Any],
+    theirs: Combined | None = None,
     table: TableTest | None = None,
 ) -> Row:
     """Return a row with its verdict, and all that follows from it.
@@ -598,20 +618,21 @@ def judged(
         claim: The claim.
         source: `ours` or `author`.
         combined: The row without a verdict.
-        author_runs: The values of the author's runs, with which ours are compared.
+        theirs: The author's row, with which ours is compared; None if there is none.
         table: The comparison of the whole table, if the claim is a cell of one.
     """
     row = combined.row
-    judgement = judge(claim, source, combined, author_runs, table)
+    judgement = judge(claim, source, combined, theirs, table)
     others = {}
-    for bar, shows in combined.shows_at.items():
-        verdict = judge_shown(claim, source, combined.about(shows)).verdict
+    for bar in combined.shows_at:
+        of_theirs = theirs.shown(bar) if theirs is not None else {}
+        verdict = judge_shown(claim, source, combined.shown(bar), of_theirs).verdict
         if verdict != judgement.verdict:
             others[bar] = verdict
     if source == "author":  # ours are compared with his, which other bars count otherwise
         for bar, counted in combined.counted_at.items():
             at_bar = replace(combined, row=replace(row, value=sum(counted), runs=counted))
-            verdict = judge(claim, source, at_bar, author_runs, table).verdict
+            verdict = judge(claim, source, at_bar, theirs, table).verdict
             if verdict != judgement.verdict:
                 others[bar] = verdict
     std = None
@@ -643,38 +664,55 @@ def judge(
     claim: Claim,
     source: str,
     combined: Combined,
-    author_runs: Sequence[Any],
+    theirs: Combined | None = None,
     table: TableTest | None = None,
 ) -> verdicts.Judgement:
     """Return the verdict on a row; arguments are as in `judged`."""
     row = combined.row
     if "shows" in row.fields:
-        judgement = judge_shown(claim, source, combined.about(row.fields["shows"]))
+        of_theirs = theirs.shown() if theirs is not None else {}
+        judgement = judge_shown(claim, source, combined.shown(), of_theirs)
         others = {}
         for control, shows in combined.shows_without.items():
-            others[control] = judge_shown(claim, source, combined.about(shows)).verdict
+            shown = combined.by_group(shows)
+            others[control] = judge_shown(claim, source, shown, of_theirs).verdict
         return verdicts.hangs_on_a_control(judgement, others)
     value = verdicts.as_array(row.value)
     values = stacked(row.runs)
     n_runs = combined.n_runs or len(values)
     if source == "author":
         return verdicts.judge_author(claim, value, combined.noise, n_runs, values)
+    author_runs = theirs.row.runs if theirs is not None else []
     if claim.rule == "count":
-        if author_runs:
-            theirs = verdicts.Count(round(sum(author_runs)), len(author_runs))
-        else:
-            theirs = verdicts.Count(int(verdicts.as_array(claim.paper)[0]), verdicts.PAPER_RUNS)
-        ours = verdicts.Count(round(values.sum()), len(values))
-        return verdicts.judge_count(claim, ours, theirs)
+        printed = verdicts.Count(int(verdicts.as_array(claim.paper)[0]), verdicts.PAPER_RUNS)
+        theirs_counted = verdicts.Count.of(author_runs) if author_runs else printed
+        return verdicts.judge_count(claim, verdicts.Count.of(row.runs), theirs_counted)
     return verdicts.judge_ours(claim, value, values, stacked(author_runs), n_runs, table)
 
 
-def judge_shown(claim: Claim, source: str, shows: Iterable[bool | None]) -> verdicts.Judgement:
-    """Return the verdict on a finding, given what each run shows; None for one that cannot say."""
-    of_runs_that_can_say = [shows_it for shows_it in shows if shows_it is not None]
-    return verdicts.judge_finding(
-        claim.quantifier, of_runs_that_can_say, single=claim.single, source=source
-    )
+def judge_shown(
+    claim: Claim, source: str, shown: Shown, theirs: Shown = MappingProxyType({})
+) -> verdicts.Judgement:
+    """Return the verdict on a finding, given what each run of each group shows.
+
+    A finding of the paper is compared with what the author's runs of the same group show
+    (`theirs`). One about several groups is judged by group, unless its quantifier is `open`.
+    """
+    if claim.quantifier == verdicts.OPEN or not shown:
+        answers = [answer for of_group in shown.values() for answer in of_group]
+        return verdicts.judge_finding(claim.quantifier, answers)
+    judgements, counts = {}, {}
+    for group, shows in shown.items():
+        judge_runs = partial(verdicts.judge_finding, claim.quantifier, single=claim.single)
+        judgement = judge_runs(shows, source=source)
+        counts[group] = verdicts.Count.of(shows)
+        their_shows = theirs.get(group)
+        if source == "ours" and their_shows and not claim.beyond:
+            their_count = verdicts.Count.of(their_shows)
+            their_verdict = judge_runs(their_shows, source="author").verdict
+            judgement = verdicts.told_apart(judgement, counts[group], their_count, their_verdict)
+        judgements[group] = judgement
+    return verdicts.by_group(judgements, {name: n.n_runs for name, n in counts.items()})
 
 
 def stacked(values: Sequence[Any]) -> verdicts.Array:

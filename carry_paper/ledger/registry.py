@@ -341,6 +341,7 @@ ROWS: dict[str, Entry] = {
         shows=dynamics.still_changes,
         beside=Beside(MAIN, "runs_at_s_0.3"),
     ),
+    "finding/too_much_without_mlp": finding(S01, heads.wide_mlp, shows=heads.needs_whole_mlp),
     "finding/dissection_without_decay": finding(
         W0, heads.wide_mlp_neurons, shows=heads.full_ablation_works, dissect=True
     ),
@@ -493,12 +494,13 @@ ROWS: dict[str, Entry] = {
         shows=language_models.is_below_models_that_add,
     ),
     # The abstract
-    "beyond/elsewhere_attention": finding(
+    "finding/elsewhere_attention": finding(
         elsewhere.HYPERPARAMETERS, elsewhere.last_attention, shows=typology.decides
     ),
-    "beyond/elsewhere_mlp": finding(
+    "finding/elsewhere_mlp": finding(
         elsewhere.HYPERPARAMETERS, elsewhere.final_mlp, shows=heads.cannot_carry
     ),
+    # App. A.1
     "beyond/biases_decoder": finding(DECODER, heads.biases, shows=heads.needs_biases),
     # The carry line, and who writes it
     "beyond/one_line": finding(MAIN, corner_table.line, shows=corner_table.moves_in_each_state),

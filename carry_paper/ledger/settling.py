@@ -40,6 +40,33 @@ def difference_of_shares(
     return difference - below, difference + above
 
 
+def difference_of_spreads(
+    std: float, n_runs: int, their_std: float, n_theirs: int
+) -> tuple[float, float]:
+    """Return the 95% interval of the difference of two standard deviations, ours less theirs.
+
+    Each has the chi-squared interval of normal runs, and they are put together as the shares of
+    `difference_of_shares` are (Zou and Donner).
+    """
+    (low, high), (their_low, their_high) = spread_factors(n_runs), spread_factors(n_theirs)
+    below = sqrt((std * (1 - low)) ** 2 + (their_std * (their_high - 1)) ** 2)
+    above = sqrt((std * (high - 1)) ** 2 + (their_std * (1 - their_low)) ** 2)
+    return std - their_std - below, std - their_std + above
+
+
+def spread_factors(n_runs: int) -> tuple[float, float]:
+    """Return the ends of the 95% interval of a standard deviation of normal runs, over itself.
+
+    They are 0.62 and 2.45 for six runs.
+    """
+    in_a_tail = (1 - CONFIDENCE) / 2
+    freedom = n_runs - 1
+    largest, smallest = (
+        float(scipy.special.chdtri(freedom, share)) for share in (in_a_tail, 1 - in_a_tail)
+    )
+    return sqrt(freedom / largest), sqrt(freedom / smallest)
+
+
 def fisher(count: int, n_runs: int, their_count: int, n_theirs: int) -> float:
     """Return the p-value of Fisher's exact test of two counts of runs.
 

@@ -1,9 +1,10 @@
 """A tally of the ledger that adds up: each row is in one place, and each table counts once.
 
 A source's rows are printed numbers or findings of the paper. A table is one number, its cells are
-details of it. What was not run, and what is shown without a verdict, is counted apart, so that each
-count is beside what it is a share of. Rows that can hardly fail are no part of it, and the book's
-own findings, beyond the paper, are counted apart.
+details of it: each ablation of Tables 1, 3, 4 and 5, and Table 2 as a whole. What was not run, and
+what is shown without a verdict, is counted apart, so that each count is beside what it is a share
+of. Rows that can hardly fail are no part of it, and the book's own findings, beyond the paper, are
+counted apart.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -84,16 +85,21 @@ FINDINGS = {
 }
 
 
+def table_of(claim: Claim) -> str:
+    """Return the table with which a number is counted, the beginning of its cells' ids; or ""."""
+    return claim.table or ("tab2" if claim.section == "Table 2" else "")
+
+
 def tables(rows: Mapping[str, Row], claims: Iterable[Claim]) -> dict[str, str]:
     """Return the verdict on each table of a source, by the beginning of its cells' ids.
 
-    A table differs if a cell does; else it is not judged where no cell is; else it is reproduced if
-    all cells are; else it can't tell.
+    A table differs if a cell does. Else it has the verdict of all its cells, and it can't tell if
+    they have several, or if some of them were not run.
     """
     cells: dict[str, list[str]] = {}
     for claim in claims:
-        if claim.table:
-            cells.setdefault(claim.table, []).append(rows[claim.id].verdict)
+        if table_of(claim):
+            cells.setdefault(table_of(claim), []).append(rows[claim.id].verdict)
     verdicts = {}
     for name, of_cells in cells.items():
         kinds = set(of_cells)
@@ -110,7 +116,7 @@ def numbers(rows: Mapping[str, Row], claims: Collection[Claim], left_out: Collec
     """Return the tally of printed numbers, each table counted once; `left_out` are ids."""
     single = []
     for claim in claims:
-        if claim.paper is not None and not claim.table and claim.id not in left_out:
+        if claim.paper is not None and not table_of(claim) and claim.id not in left_out:
             single.append(rows[claim.id].verdict)
     return _counted([*single, *tables(rows, claims).values()])
 

@@ -14,7 +14,7 @@ beside it, and not judged.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import inf, sqrt
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,11 @@ EQUIVALENT = 0.1  # share of a quantity's range; smaller differences do not coun
 PAPER_RUNS = 6  # runs behind a mean of the paper
 OPEN = "open"  # the quantifier of a finding about groups, of which nothing is judged yet
 ENOUGH = 3  # runs that a finding needs, unless the paper states it of a single run
+# What is asked of a finding of the paper about several runs, beside its quantifier.
+OF_OURS = (
+    "ours differ only if the author's do, or if Fisher's exact test tells them apart; "
+    "several groups are judged by the one that shows it least"
+)
 EPSILON = 1e-6  # rounding of shares in float32
 Array = NDArray[np.float64]
 
@@ -68,7 +73,8 @@ def rule_text(claim: Claim) -> str:
     name = claim.rule or claim.quantifier
     of_one_run = " (of one run)" if claim.single else ""
     by_protocol = " (on runs by the paper's protocol)" if claim.recipe_sensitive else ""
-    return f"{name}{of_one_run}{by_protocol}: {(RULES | QUANTIFIERS)[name]}"
+    text = f"{name}{of_one_run}{by_protocol}: {(RULES | QUANTIFIERS)[name]}"
+    return f"{text}; {OF_OURS}" if claim.finding and name in BANDS and not claim.single else text
 
 
 def as_array(value: Any) -> Array:
@@ -102,7 +108,10 @@ def judge_author(
     if claim.rule == NOT_JUDGED:
         return Judgement(NO_VERDICT, None)
     if claim.rule == "unnamed" and runs is not None:
-        return _equivalence(claim, value, runs, runs[:0], n_runs)
+        judgement = _equivalence(claim, value, runs, runs[:0], n_runs)
+        if judgement.verdict == CANNOT_TELL:
+            judgement = replace(judgement, settles="the weights of that run, which is not released")
+        return judgement
     tolerance = claim.unit / 2
     if claim.rule in ("drawn", "selected"):
         tolerance += STANDARD_ERRORS * noise
@@ -263,19 +272,20 @@ def _comparison(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: 
 
 
 def _of_spreads(claim: Claim, value: Array, n_runs: int) -> Comparison:
-    """Return the comparison of a standard deviation with the printed one.
+    """Return the comparison of a standard deviation with the printed one, both of normal runs."""
+    ours, printed = float(value[0]), float(as_array(claim.paper)[0])
 
-    That of n normal runs is uncertain by itself over the root of 2 (n - 1).
-    """
+    def ends(n_ours: int) -> tuple[float, float]:
+        return settling.difference_of_spreads(ours, n_ours, printed, PAPER_RUNS)
 
     def half_width_of(n_ours: int) -> float:
-        variance = 1 / (2 * (n_ours - 1)) + 1 / (2 * (PAPER_RUNS - 1))
-        return settling.t_quantile(inf) * float(np.abs(value).max()) * sqrt(variance)
+        low, high = ends(n_ours)
+        difference = ours - printed
+        return max(high - difference, difference - low)
 
-    width = np.array([half_width_of(n_runs)])
     return Comparison(
-        words=f"of a standard deviation of {n_runs} runs",
-        interval=_within(value - as_array(claim.paper), width),
+        words=f"of two standard deviations, of {n_runs} and {PAPER_RUNS} runs",
+        interval=np.array([ends(n_runs)]),
         half_width_of=half_width_of,
         floor=half_width_of(settling.MOST_RUNS),
         floor_words=f"a standard deviation of the author's {PAPER_RUNS} runs",
@@ -357,6 +367,11 @@ class Count(NamedTuple):
     n_showing: int
     n_runs: int
 
+    @classmethod
+    def of(cls, shows: Sequence[bool | float]) -> "Count":
+        """Return the count of runs, each with 1 or True if it shows the thing."""
+        return cls(round(sum(shows)), len(shows))
+
     @property
     def words(self) -> str:
         """The count in words: `4 of 6`."""
@@ -369,10 +384,7 @@ def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
     The interval is that of the difference between the two shares, times the paper's six runs.
     """
     p = settling.fisher(*ours, *theirs)
-    detail = (
-        f"Fisher's exact test of {ours.words} of our runs against {theirs.words} of the author's:"
-        f" p = {p:.2g}."
-    )
+    detail = _fishers_test(ours, theirs)
     low, high = settling.difference_of_shares(*ours, *theirs)
     interval = PAPER_RUNS * np.array([[low, high]])
     tolerance = EQUIVALENT * claim.range + claim.unit / 2
@@ -381,6 +393,14 @@ def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
     if p <= SIGNIFICANT:
         return Judgement("differs", tolerance, detail, interval)
     return Judgement(CANNOT_TELL, tolerance, detail, interval, _what_settles_counts(ours, theirs))
+
+
+def _fishers_test(ours: Count, theirs: Count) -> str:
+    """Return the test of a count of our runs against one of the author's in a sentence."""
+    return (
+        f"Fisher's exact test of {ours.words} of our runs against {theirs.words} of the author's:"
+        f" p = {settling.fisher(*ours, *theirs):.2g}."
+    )
 
 
 def _what_settles_counts(ours: Count, theirs: Count) -> str:
@@ -439,7 +459,8 @@ def judge_finding(
     count, n = sum(shows), len(shows)
     if n == 0:
         return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
-    interval = np.array([settling.clopper_pearson(count, n)])
+    low, high = settling.clopper_pearson(count, n)
+    interval = None if quantifier == OPEN else np.array([[low, high]])
     words = runs_show(count, n)
     detail = f"{words[:1].upper()}{words[1:]}."
     if single and source == "ours":
@@ -449,7 +470,7 @@ def judge_finding(
     settles = ""
     if quantifier == OPEN:
         verdict = CANNOT_TELL
-        settles = "a rule for groups that is fixed before they are measured anew"
+        settles = "“Where does it hold?”, a map of settings whose rule is fixed"
     elif quantifier in BANDS:
         n_agreeing = n - count if quantifier == "none" else count
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
@@ -459,13 +480,52 @@ def judge_finding(
         verdict = "differs"
     else:
         verdict = CANNOT_TELL
-        share = f"{interval[0, 1]:.0%}"
-        settles = f"a run that shows it: none of {n} does, so up to {share} of all such runs may"
+        settles = f"a run that shows it: none of {n} does, so up to {high:.0%} of all such runs may"
     if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
         return Judgement(
             CANNOT_TELL, None, detail, interval, settles or f"with {ENOUGH} runs instead of {n}"
         )
     return Judgement(verdict, None, detail, interval, settles)
+
+
+def by_group(judgements: Mapping[str, Judgement], n_runs: Mapping[str, int]) -> Judgement:
+    """Return the judgement of a finding about groups: that of the group that shows it least.
+
+    So no group can make up for another. Those of fewer than `ENOUGH` runs are left out, if others
+    are there. A finding about one group has the judgement of that.
+
+    Args:
+        judgements: The judgement of each group.
+        n_runs: The number of runs of each.
+    """
+    if len(judgements) == 1:
+        return next(iter(judgements.values()))
+    large = [name for name in judgements if n_runs[name] >= ENOUGH] or list(judgements)
+    worst = min(large, key=lambda name: VERDICTS.index(judgements[name].verdict))
+    judgement = judgements[worst]
+    detail = f"In the group that shows it least, {worst}: {judgement.detail}"
+    return replace(judgement, detail=detail, interval=None)
+
+
+def told_apart(judgement: Judgement, ours: Count, theirs: Count, their_verdict: str) -> Judgement:
+    """Return the judgement of a finding on our runs, which differs only where the author's do not.
+
+    If his runs fail it, too, ours differ as they do. Else the two counts have to be told apart, by
+    Fisher's exact test.
+
+    Args:
+        judgement: The judgement on ours alone.
+        ours: How many of ours show it, of those that can say.
+        theirs: The same of the author's.
+        their_verdict: The verdict on the author's runs.
+    """
+    if judgement.verdict != "differs" or their_verdict == "differs":
+        return judgement
+    detail = f"{judgement.detail} {_fishers_test(ours, theirs)}"
+    if settling.fisher(*ours, *theirs) <= SIGNIFICANT:
+        return replace(judgement, detail=detail)
+    settles = _what_settles_counts(ours, theirs)
+    return replace(judgement, verdict=CANNOT_TELL, detail=detail, settles=settles)
 
 
 def hangs_on_a_control(judgement: Judgement, without: Mapping[str, str]) -> Judgement:

@@ -222,7 +222,7 @@ def tallied(outcomes: Outcomes) -> list[Tallied]:
     left_out = {entry.claim.id for entry in outcomes.entries if entry.weightless}
     kinds = []
     for kind, remark, count, names in (
-        ("printed numbers", "each table of ablations counts once", tally.numbers, tally.NUMBERS),
+        ("printed numbers", "each table counts once", tally.numbers, tally.NUMBERS),
         ("findings", "what the paper says in words", tally.findings, tally.FINDINGS),
         ("beyond the paper", "the book’s own findings", tally.beyond, tally.FINDINGS),
     ):
@@ -236,7 +236,14 @@ def tallied(outcomes: Outcomes) -> list[Tallied]:
 
 def n_hardly_fail(outcomes: Outcomes) -> int:
     """Return the number of rows that can hardly fail or repeat another, tables' cells left out."""
-    return sum(bool(e.weightless) and not e.claim.table for e in outcomes.entries)
+    return sum(bool(e.weightless) and not tally.table_of(e.claim) for e in outcomes.entries)
+
+
+def n_printed(outcomes: Outcomes) -> dict[str, int]:
+    """Return how many numbers the paper prints, how many are in tables, and the tables' number."""
+    printed = [entry.claim for entry in outcomes.entries if entry.claim.paper is not None]
+    tables = [tally.table_of(claim) for claim in printed if tally.table_of(claim)]
+    return {"numbers": len(printed), "cells": len(tables), "tables": len({*tables})}
 
 
 # ---- parts of the page
@@ -291,6 +298,7 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
             tests=table_tests(outcomes),
             kinds=tallied(outcomes),
             n_hardly_fail=n_hardly_fail(outcomes),
+            printed=n_printed(outcomes),
         )
         .strip()
     )

@@ -54,12 +54,14 @@ MEANINGS = {
         "The interval is too wide: its half-width is beside the verdict, and the row says what"
         " would settle it, if anything can.",
         "There are too few runs, or no run can say; or the paper says “some”, and none of ours"
-        " shows it, which six runs cannot contradict.",
+        " shows it, which six runs cannot contradict; or few of ours show it, and too few runs"
+        " tell them from the author's.",
     ),
     "differs": (
         "The interval excludes zero by more than rounding and, in a table, the whole table is told"
         " apart from the author's.",
-        "At most a third of the runs show it; if the paper says “some”, none of the author's six.",
+        "At most a third of the runs show it; if the paper says “some”, none of the author's six."
+        " Ours, if his do not show it either, or if Fisher's exact test tells them apart.",
     ),
     NO_VERDICT: (
         "Shown, and not judged. The paper gives one run's number: it is judged on the author's"

@@ -38,6 +38,8 @@ ABOUT_ALL = "rule-equivalence"
 GONE = {
     "beyond/attention",
     "beyond/elsewhere",
+    "beyond/elsewhere_attention",
+    "beyond/elsewhere_mlp",
     "beyond/one_head",
     "beyond/past_final_mlp",
     "beyond/random_neurons",

@@ -54,6 +54,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "final_mlp_carries": ({"value": 0.901}, {"value": 0.899}),
+    "elsewhere_mlp": ({"value": 0.901}, {"value": 0.899}),
     "decoder_mlp": ({"value": 0.901}, {"value": 0.899}),
     "three_layers": (
         {"carry_cells": 0.49, "highest_carry_cell": 0.8, "lowest_no_carry_cell": 0.81},
@@ -73,6 +74,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": [0.991, 0.989]},
     ),
     "wide_mlp": ({"value": 0.899}, {"value": 0.901}),
+    "too_much_without_mlp": ({"value": 0.899}, {"value": 0.901}),
     "wide_mlp_neurons": (
         {
             "no_carry_cells": 0.901,
@@ -90,6 +92,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"lowest_right_or_too_large": 0.989},
     ),
     "decoder_algorithm": ({"value": 0.81}, {"value": 0.79}),
+    "elsewhere_attention": ({"value": 0.81}, {"value": 0.79}),
     "biases": ({"value": 0.009}, {"value": 0.011}),
     "biases_one_layer": ({"value": 0.011}, {"value": 0.009}),
     "three_layers_off_by_one": ({"value": 0.991}, {"value": 0.989}),

@@ -20,7 +20,7 @@ def test_the_attention_is_asked_of_each_run_of_each_group(monkeypatch):
         "who_decides",
         lambda group: pd.DataFrame({"heads together": accuracies.get(group, [1.0])}),
     )
-    shows = measured("beyond/elsewhere_attention", Evidence("ours")).shows
+    shows = measured("finding/elsewhere_attention", Evidence("ours")).shows
     assert [shows[MAIN, run] for run in range(3)] == [True, True, False]
     assert [shows[N3, run] for run in range(2)] == [True, False]
 
@@ -41,7 +41,7 @@ def test_the_final_mlp_is_ablated_whole_and_in_part(monkeypatch):
 
 @pytest.mark.parametrize("source", ["ours", "author"])
 def test_a_range_of_groups_is_not_judged_yet_and_its_runs_are_counted(source):
-    for name in ("beyond/elsewhere_attention", "beyond/elsewhere_mlp"):
+    for name in ("finding/elsewhere_attention", "finding/elsewhere_mlp"):
         row = ledger.by_id(source)[name]
         assert row.verdict == verdicts.CANNOT_TELL
         assert row.sensitivity == {}  # no bar hangs on another

@@ -10,6 +10,7 @@ import torch
 
 from carry_core import carries, measure, runs, sums
 from carry_core.errors import BadInput
+from carry_core.files import ROOT
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
@@ -327,3 +328,24 @@ def test_an_epoch_of_the_papers_is_the_same_share_of_a_shorter_training(recipe, 
     group, record = GROUPS[PAD6], {"recipe": recipe, "epochs": epochs}
     loaded = catalogue.GroupRuns(PAD6, "ours", group.config, (0,), {0: {}}, record, group.snapshots)
     assert [loaded.own_epoch(epoch) for epoch in (500, 1000, None)] == expected
+
+
+# ---------------------------------------------------------------- heads that the paper names
+
+
+def test_the_heads_that_the_paper_names_are_those_of_its_runs():
+    """Head 1:1 decides and looks right most in its layer, and 0:0 in layer 0 (Fig. 21, 23, 25)."""
+    folder = ROOT / "data" / "results" / "author"
+    for name in (f"fig21_runs_500.{PAD6}", f"fig23_runs.{PRIMED}"):
+        with np.load(folder / f"{name}.npz") as stored:
+            named = [stored[key].item() for key in ("decision head", "right head", "ahead head")]
+        assert named == ["1:1", "1:1", "0:0"]
+    with np.load(folder / f"fig24_fates.{PRIMED}.npz") as stored:
+        assert stored["head"].item() == "0:0"
+    layout = groups.find(FINETUNED).config.layout
+    with np.load(folder / f"fig25.{FINETUNED}.npz") as stored:
+        assert stored["decision_head"] == 1
+        attention = torch.from_numpy(stored["attention"]).mean(0)  # (layer, head, query, key)
+    to_right = heads.column_mass(attention, layout, shift=1).nanmean(-1)
+    assert int(to_right[-1].argmax()) == 1
+    assert int(lengths.ahead(attention[0], layout).nanmean(-1).argmax()) == 0

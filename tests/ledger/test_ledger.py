@@ -13,6 +13,7 @@ from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N3, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.measuring import as_table
+from carry_paper.ledger.results import Row
 from carry_train import groups
 
 
@@ -150,23 +151,52 @@ def test_the_verdict_at_other_bars_is_kept_where_it_moves(quantifier):
     claim = replace(claims.claims()["finding/staircase"], quantifier=quantifier)
     rows = of_runs("heads.staircase", {(MAIN, run): 0.6 for run in range(6)})
     of_six = combined("finding/staircase", *rows)
-    judged = ledger.judged(claim, "ours", of_six, [])
+    judged = ledger.judged(claim, "ours", of_six)
     assert judged.sensitivity == {"attention=0.75": "differs"}
 
 
 def test_runs_that_cannot_say_do_not_count():
     claim = claims.claims()["finding/kink"]
-    judged = ledger.judge_shown(claim, "ours", [True, None, True, True, None])
+    keys = {"run": [f"{run}" for run in range(6)]}
+    runs = ledger.Combined(Row(claim.id, fields=keys))
+    shown = runs.by_group([True, None, True, True, None, None])
+    judged = ledger.judge_shown(claim, "ours", shown)
     assert (judged.verdict, judged.detail) == ("reproduced", "3 of 3 runs show it.")
-    nobody = ledger.judge_shown(claim, "ours", [None] * 6)
+    nobody = ledger.judge_shown(claim, "ours", runs.by_group([None] * 6))
     assert nobody.verdict == "can't tell"
+
+
+def test_a_finding_of_ours_differs_if_it_is_told_from_the_authors_or_his_differ_too():
+    claim = claims.claims()["finding/three_layers_heads"]
+    few = {"": [True] + [False] * 5}
+    for n_theirs, verdict in {1: "differs", 4: "can't tell", 6: "differs"}.items():
+        theirs = {"": [True] * n_theirs + [False] * (6 - n_theirs)}
+        assert ledger.judge_shown(claim, "ours", few, theirs).verdict == verdict
+    assert ledger.judge_shown(claim, "ours", few).verdict == "differs"
+    own = replace(claim, heading="Beyond the paper, controls")
+    four = {"": [True] * 4 + [False] * 2}
+    assert ledger.judge_shown(own, "ours", few, four).verdict == "differs"
+    assert ledger.judge_shown(claim, "author", few, four).verdict == "differs"
+
+
+def test_no_group_makes_up_for_another():
+    claim = claims.claims()["finding/biases"]
+    shown = {MAIN: [True] * 3 + [False] * 3, N3: [True] * 30}
+    judged = ledger.judge_shown(claim, "ours", shown)
+    assert (judged.verdict, judged.interval) == ("mixed", None)
+    assert f"{MAIN}: 3 of 6 runs show it." in judged.detail
+    one_run = {N3: [True] * 6, MAIN: [False]}
+    assert ledger.judge_shown(claim, "ours", one_run).verdict == "reproduced"
+    of_groups = replace(claim, quantifier="open")
+    judged = ledger.judge_shown(of_groups, "ours", shown)
+    assert (judged.verdict, judged.detail) == ("can't tell", "33 of 36 runs show it.")
 
 
 def test_a_row_knows_its_runs_and_what_else_was_measured():
     rows = of_runs("heads.biases", {(N3, 0): 0.008}, fields={"cost": 0.25})
     rows += of_runs("heads.biases", {(MAIN, 3): 0.0}, fields={"cost": None})
     of_both = combined("finding/biases", *rows)
-    row = ledger.judged(claims.claims()["finding/biases"], "ours", of_both, [])
+    row = ledger.judged(claims.claims()["finding/biases"], "ours", of_both)
     assert row.fields["run"] == row.keys == [f"{MAIN} 3", f"{N3} 0"]
     assert (row.fields["shows"], row.fields["cost"], row.shown, row.n) == (
         [True, True],
@@ -174,7 +204,7 @@ def test_a_row_knows_its_runs_and_what_else_was_measured():
         (2, 2),
         2,
     )
-    assert "2 of 2 runs show it." in row.detail
+    assert f"{MAIN}: The one run shows it." in row.detail
     assert row.shown_by_group == f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}."
     assert row.value == 0.004
 

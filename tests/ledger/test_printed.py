@@ -110,7 +110,7 @@ def test_a_rule_that_the_printed_table_fails_would_be_noticed():
     correlation = heads.no_carry_correlation(printed_table("tab3/final_mlp"))
     assert correlation == pytest.approx(0.820, abs=0.001)
     assert not heads.cannot_carry({"value": correlation})
-    # Without the cell that the paper excepts it is more, as `beyond/elsewhere_mlp` takes it.
+    # Without the cell that the paper excepts it is more, as `finding/elsewhere_mlp` takes it.
     table = printed_table("tab3/final_mlp")
     correlation = heads.no_carry_correlation(table, but=heads.C_ALL_CON_AT_8)
     assert heads.cannot_carry({"value": correlation})

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from carry_core import runs
 from carry_core.files import ROOT
@@ -208,6 +209,38 @@ def test_a_row_that_is_not_reproduced_says_why_or_what_would_settle_it(committed
         if source in claim.why and row.verdict == "reproduced":
             idle.append(name)
     assert (lacking, idle) == ([], [])
+
+
+def test_a_red_finding_of_ours_is_told_from_the_authors_or_red_there_too(committed):
+    red = 0
+    for name, row in committed["ours"].items():
+        theirs = committed["author"][name]
+        if not claims.claims()[name].finding or row.verdict != "differs":
+            continue
+        counts = [[n, of - n] for n, of in (row.shown, theirs.shown)]
+        assert theirs.verdict == "differs" or scipy.stats.fisher_exact(counts).pvalue <= 0.05, name
+        red += 1
+    assert red
+    assert committed["ours"]["finding/three_layers_heads"].verdict == "can't tell"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_finding_of_several_groups_is_no_better_than_its_worst_group(committed, source):
+    row = committed[source]["finding/biases"]
+    counts: dict[str, list[bool]] = {}
+    for key, shows in zip(row.keys, row.fields["shows"], strict=True):
+        counts.setdefault(key.split()[0], []).append(shows)
+    shares = {np.mean(shows) for shows in counts.values() if len(shows) >= 3}
+    assert (len(counts), min(shares), row.verdict) == (6, 0.5, "mixed")
+    assert row.interval is None
+
+
+def test_no_released_run_has_the_correlation_of_figure_5(committed):
+    """As its row says: the run of Figure 5 was not released."""
+    row = committed["author"]["n2/evolution/final_pcc"]
+    assert len(row.runs) == 6
+    assert all(abs(value - row.paper) > 0.005 for value in row.runs)
+    assert row.settles == "the weights of that run, which is not released"
 
 
 def test_the_tests_of_whole_tables_follow_from_the_runs_in_their_cells(committed):

@@ -10,6 +10,7 @@ from carry_paper.ledger.settling import (
     Scatter,
     clopper_pearson,
     difference_of_shares,
+    difference_of_spreads,
     fisher,
     floor_of_mean,
     half_width,
@@ -74,6 +75,25 @@ def test_prediction_intervals_by_drawn_runs():
         width = prediction_half_width(Scatter(runs.std(ddof=1), 6), 1)
         inside += abs(generator.normal(0, 0.3) - runs.mean()) <= width
     assert 0.935 <= inside / 2000 <= 0.965
+
+
+def test_the_interval_of_a_spread_is_that_of_chi_squared():
+    """Against a spread of nothing only the own one is open."""
+    ends = np.sqrt(5 / scipy.stats.chi2.ppf([0.975, 0.025], 5))
+    assert difference_of_spreads(0.3, 6, 0.0, 6) == pytest.approx(tuple(0.3 * ends))
+    assert ends == pytest.approx([0.624, 2.453], abs=1e-3)
+    low, high = difference_of_spreads(0.2, 6, 0.3, 9)
+    assert difference_of_spreads(0.3, 9, 0.2, 6) == pytest.approx((-high, -low))
+
+
+def test_the_interval_of_two_spreads_holds_by_drawn_runs():
+    generator = np.random.default_rng(0)
+    inside = 0
+    for _ in range(2000):
+        ours, theirs = generator.normal(0, 0.3, 6), generator.normal(0, 0.2, 6)
+        low, high = difference_of_spreads(ours.std(ddof=1), 6, theirs.std(ddof=1), 6)
+        inside += low <= 0.1 <= high
+    assert 0.94 <= inside / 2000 <= 0.97
 
 
 def test_fisher_by_counting_tables():

@@ -124,7 +124,13 @@ def test_a_run_that_the_paper_does_not_name_is_judged_by_the_authors_scatter():
     width = scipy.stats.t.ppf(0.975, 2) * runs.std(ddof=1) * math.sqrt(1 + 1 / 3)
     judgement = judge_author(claim, np.array([0.51]), 0, 3, runs)
     assert judgement.interval[0] == pytest.approx([0.01 - width, 0.01 + width])
+    assert judgement.verdict == "reproduced"
     assert ours(claim, runs, runs).verdict == NO_VERDICT
+    apart = judge_author(claim, np.array([0.51]), 0, 3, column(0.1, 0.5, 0.9))
+    assert (apart.verdict, apart.settles) == (
+        CANNOT_TELL,
+        "the weights of that run, which is not released",
+    )
 
 
 def test_one_run_of_ours_is_judged_by_the_authors_scatter_if_there_is_any():
@@ -147,12 +153,21 @@ def test_runs_that_do_not_scatter():
     )
 
 
-def test_a_spread_is_known_to_a_third_of_itself():
-    judgement = judge_ours(printed(0.38, "spread", range=0.5), np.array([0.3]), column(), column())
-    assert judgement.verdict == CANNOT_TELL
-    small = judge_ours(printed(0.02, "spread", range=0.5), np.array([0.02]), column(), column(), 3)
-    assert small.verdict == "reproduced"
-    assert small.interval[0, 1] == pytest.approx(1.959964 * 0.02 * math.sqrt(1 / 4 + 1 / 10))
+def spread(value: float, paper: float, n_runs: int = 6):
+    """Judge a standard deviation of ours against a printed one."""
+    claim = printed(paper, "spread", range=0.5)
+    return judge_ours(claim, np.array([value]), column(), column(), n_runs)
+
+
+def test_a_spread_of_six_runs_says_little_and_differs_as_by_an_f_test():
+    assert spread(0.38, 0.38).verdict == CANNOT_TELL
+    assert spread(0.01, 0.01).verdict == "reproduced"
+    assert spread(0.02, 0.02).verdict == "reproduced"
+    assert spread(0.037, 0.02).verdict == CANNOT_TELL
+    assert "never: a standard deviation of the author's 6 runs" in spread(0.38, 0.38).settles
+    ratio = math.sqrt(scipy.stats.f.ppf(0.975, 5, 5))
+    assert spread(1.1 * ratio * 0.2, 0.2).verdict == "differs"
+    assert spread(0.9 * ratio * 0.2, 0.2).verdict == CANNOT_TELL
 
 
 @pytest.mark.parametrize(
