@@ -303,8 +303,8 @@ compare: notebooks #: compare the executed notebooks with the outputs that are c
 mutation: $(READY) #: see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)
 
-mutants: $(READY) #: see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some
-	@$(PY) workflow/mutants.py $(MUTANTS)
+mutants: $(READY) $(if $(RANDOM),_build/cosmic/.ready) #: see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some; RANDOM=20: of so many drawn ones
+	@$(if $(RANDOM),_build/cosmic/bin/python workflow/random_mutants.py $(RANDOM),$(PY) workflow/mutants.py $(MUTANTS))
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
 fuzz: $(READY) #: look for input that gives a wrong number: test_oracle.py and test_random.py with new examples for MINUTES=10
@@ -320,7 +320,7 @@ nbval: $(READY) #: run all notebooks again and compare: the same as compare, by 
 	  $(PY) -m pytest --nbval -n 2 --dist loadfile $$chosen
 
 # They use the packages of .venv, and have what these lack, so that each takes a quarter of a minute to make.
-_build/lens3/.ready _build/lens4/.ready _build/gguf/.ready: _build/%/.ready: workflow/%.lock $(READY)
+_build/lens3/.ready _build/lens4/.ready _build/gguf/.ready _build/cosmic/.ready: _build/%/.ready: workflow/%.lock $(READY)
 	@rm -rf $(@D) && $(PY) -m venv --without-pip $(@D)
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	  echo "import site; site.addsitedir('$$($(PY) -c "$$packages")')" > "$$($(@D)/bin/python -c "$$packages")/project.pth"
