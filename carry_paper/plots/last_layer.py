@@ -73,6 +73,7 @@ def draw_groups(figure: SubFigure, counts: pd.DataFrame) -> None:
         shares.map("{:.0f}".format) + counts["runs"].map(" of {:.0f}".format).to_numpy()[:, None]
     )
     shares = shares.div(counts["runs"], axis=0)
+    shares.columns = shares.columns.str.replace(" ", "\n")
     look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": words, "fmt": ""}
     sns.heatmap(shares, ax=ax, cbar=False, linewidths=1, annot_kws={"size": 7}, **look)
     write_numbers(ax)
