@@ -463,9 +463,7 @@ def still(path: Path) -> Path:
     panels = figure.subplots(1, config.layers * config.heads)
     for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
         attention_map(ax, pattern[layer, head], symbols, symbols)
-        ax.set(
-            title=f"without head {layer}:{head}: {answer(heads={(layer, head)})}", aspect="equal"
-        )
+        ax.set_title(f"without head {layer}:{head}: {answer(heads={(layer, head)})}")
     attention_bar(figure, panels)
     title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
     figure.suptitle(title)

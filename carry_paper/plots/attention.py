@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -22,6 +23,7 @@ from carry_paper.plots.style import (
     FAINT,
     INK,
     PLACES,
+    TOO_LARGE,
     colour_bar,
     name_grid,
     with_data,
@@ -47,7 +49,7 @@ def attention_map(
         keys: The marks at its columns.
         tokens: The names of its queries and keys, for readers who point at a cell.
     """
-    image = ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+    image = ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1)
     if tokens is not None:
         name_cells(image, *tokens)
     for axis, marks in ((ax.xaxis, keys), (ax.yaxis, queries)):
@@ -57,9 +59,7 @@ def attention_map(
     ax.spines[:].set_visible(True)
 
 
-def attention_grid(
-    figure: SubFigure, side: Arrays, layout: Layout, answer: Mapping[int, str] | None = None
-) -> None:
+def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     """Draw heads (rows) by carry classes (columns) (Fig. 3, 15, 18).
 
     For the last layer, only the answer's rows are drawn, below the same columns.
@@ -69,62 +69,85 @@ def attention_grid(
         side: The `attention` `[class, layer, head, query, key]`, the names of the `classes` and
             the number of the `decision_head`.
         layout: The layout of the sums.
-        answer: The rows of the last layer by position, with their marks; those that predict the
-            digits of the answer, if None.
     """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]
-    names = token_names(layout)
-    if answer is None:
-        answer = dict(zip(layout.answer, _answer_marks(layout), strict=True))
-    marks = number_marks(layout)
-    heights = [layout.length] * (n_layers - 1) * n_heads + [len(answer)] * n_heads
+    names, keys, queries = token_names(layout), number_marks(layout), query_marks(layout)
+    heights = [layout.length] * (n_layers - 1) * n_heads + [layout.width] * n_heads
     axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False, height_ratios=heights)
     for (row, i), ax in np.ndenumerate(axes):
         layer, head = divmod(row, n_heads)
-        pattern = side["attention"][i, layer, head]
-        drawn_rows = list(range(layout.length))
-        queries: Marks = marks
-        if layer == n_layers - 1:
-            drawn_rows = list(answer)
-            queries = [*answer.values()]
-        keys = marks if row == len(axes) - 1 else []
-        words = [names[query] for query in drawn_rows], names
-        attention_map(ax, pattern[drawn_rows], [] if i else queries, keys, words)
-    name_grid(axes, _heads(side), side["classes"])
-    attention_bar(figure, axes)
-
-
-def long_sum_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Draw heads (rows) of a model of long sums by carry classes (columns) (Fig. 21, 23, 25).
-
-    The first column is wider. It has the mean over these classes, with all rows but for the last
-    layer. The classes have the answer's rows alone, and so has the last layer. `side` is that of
-    `attention_grid`.
-    """
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]
-    marks = number_marks(layout)
-    names = token_names(layout)
-    heights = [2.0] * (n_layers - 1) * n_heads + [1.0] * n_heads
-    widths = [1.7] + [1.0] * n_classes
-    grid = {"height_ratios": heights, "width_ratios": widths}
-    axes = figure.subplots(len(heights), 1 + n_classes, squeeze=False, gridspec_kw=grid)
-    patterns = np.concatenate([side["attention"].mean(0, keepdims=True), side["attention"]])
-    for (row, column), ax in np.ndenumerate(axes):
-        layer, head = divmod(row, n_heads)
-        pattern = patterns[column, layer, head]
-        has_all_rows = column == 0 and layer < n_layers - 1
-        rows = range(layout.length) if has_all_rows else layout.answer
-        keys = marks if row == len(axes) - 1 else []
+        is_last = layer == n_layers - 1
+        rows = [*layout.answer] if is_last else [*range(layout.length)]
+        marks: Marks = [queries[row] for row in rows] if is_last else queries
         words = [names[query] for query in rows], names
-        attention_map(ax, pattern[list(rows)], marks if has_all_rows else [], keys, words)
-    name_grid(axes, _heads(side), ["mean of the classes", *side["classes"]])
+        pattern = side["attention"][i, layer, head][rows]
+        attention_map(ax, pattern, {} if i else marks, keys if row == len(axes) - 1 else {}, words)
+    name_grid(axes, _heads(side), side["classes"])
     attention_bar(figure, axes, "right")
 
 
-def number_marks(layout: Layout) -> Marks:
+def long_sum_maps(figure: SubFigure, side: Arrays, layout: Layout, n_long: int) -> None:
+    """Draw a map for each head of a model of long sums, the mean over classes (Fig. 21, 23, 25).
+
+    The steps of its staircases are outlined, those at the `n_long` leading positions in their own
+    colour. The heads of the last layer have the answer's rows alone, one above the other. `side` is
+    that of `attention_grid`.
+    """
+    n_layers, n_heads = side["attention"].shape[1:3]
+    names, width = token_names(layout), layout.width
+    parts = {"a": (0, width), "b": (width + 1, width)}
+    parts |= {"long": (layout.answer[0], n_long)}
+    parts |= {"trained": (layout.answer[0] + n_long, width - n_long)}
+    queries = {first + (length - 1) / 2: name for name, (first, length) in parts.items()}
+    grid = figure.add_gridspec(n_heads, (n_layers - 1) * n_heads + 1)
+    axes = []
+    for (layer, head), name in zip(np.ndindex(n_layers, n_heads), _heads(side), strict=True):
+        is_last = layer == n_layers - 1
+        place = grid[head, -1] if is_last else grid[:, layer * n_heads + head]
+        ax = figure.add_subplot(place, title=name)
+        rows = [*layout.answer] if is_last else [*range(layout.length)]
+        marks = {place - rows[0]: name for place, name in queries.items() if place >= rows[0]}
+        words = [names[query] for query in rows], names
+        pattern = side["attention"][:, layer, head].mean(0)[rows]
+        attention_map(ax, pattern, marks, number_marks(layout), words)
+        for i in range(width):
+            a, b, answer = i, i + width + 1, layout.answer[i]
+            colour = TOO_LARGE if i < n_long else FAINT
+            for query, key in ((a, b), (b, a), (answer, a), (answer, b)):
+                if query >= rows[0]:
+                    corner = key - 0.5, query - rows[0] - 0.5
+                    look: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": 0.9}
+                    ax.add_patch(Rectangle(corner, 1, 1, **look))
+        axes.append(ax)
+    attention_bar(figure, axes, "right")
+
+
+def long_sum_classes(figure: SubFigure, side: Arrays, layout: Layout) -> None:
+    """Draw the answer's rows of each head (rows) by carry classes (columns) (Fig. 21, 23).
+
+    `side` is that of `attention_grid`.
+    """
+    n_classes, n_layers, n_heads = side["attention"].shape[:3]
+    names, answer = token_names(layout), [*layout.answer]
+    axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False)
+    for (row, i), ax in np.ndenumerate(axes):
+        pattern = side["attention"][i, row // n_heads, row % n_heads][answer]
+        keys = number_marks(layout) if row == len(axes) - 1 else {}
+        attention_map(ax, pattern, {}, keys, ([names[query] for query in answer], names))
+    name_grid(axes, _heads(side), side["classes"])
+    attention_bar(figure, axes, "right")
+
+
+def number_marks(layout: Layout) -> Mapping[float, str]:
     """Return the names of the numbers, `a`, `b` and `=`, at the middle of each."""
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
     return {start + (layout.width - 1) / 2: name for name, start in starts.items()}
+
+
+def query_marks(layout: Layout) -> dict[float, str]:
+    """Return the names of the rows of a map: the numbers' at their middle, each answer digit's."""
+    numbers = {place: name for place, name in number_marks(layout).items() if name != "="}
+    return numbers | dict(zip(layout.answer, _answer_marks(layout), strict=True))
 
 
 def _answer_marks(layout: Layout) -> Sequence[str]:
@@ -248,21 +271,27 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     axes[0].set_yticks(range(len(parts)), [name.removeprefix("blocks.") for name in parts[::-1]])
 
 
-def run_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Draw the answer's rows of each head (rows), run by run (columns), of one layer (Fig. 9).
+RUNS_IN_A_ROW = 6  # a single run's maps are as large as those of six
 
-    `side` has the attention of each `run` as `pattern` `[run, head, query, key]`.
+
+def run_grid(figure: SubFigure, side: Arrays, layout: Layout, heads: Sequence[str] = ()) -> None:
+    """Draw the answer's rows of heads (rows) of one layer, run by run (columns) (Fig. 9, 15).
+
+    Args:
+        figure: The place for the maps.
+        side: The attention of each `run` as `pattern` `[run, head, query, key]`.
+        layout: The layout of the sums.
+        heads: The names of the heads; those of the first layer if empty.
     """
-    n_heads = side["pattern"].shape[1]
-    axes: Any = figure.subplots(n_heads, len(side["run"]), squeeze=False)
-    answer = [name.removeprefix("pos") for name in layout.position_names]
-    for (head, i), ax in np.ndenumerate(axes):
-        tokens = layout.tick_labels() if head == n_heads - 1 else []
-        attention_map(ax, side["pattern"][i, head], answer if i == 0 else [], tokens)
-    for ax, number in zip(axes[0], side["run"], strict=True):
-        ax.set_title(f"run {number}")
-    for head, ax in enumerate(axes[:, 0]):
-        ax.set_ylabel(f"0:{head}")
+    n_runs, n_heads = side["pattern"].shape[:2]
+    heads = heads or [f"0:{head}" for head in range(n_heads)]
+    axes: Any = figure.subplots(len(heads), max(n_runs, RUNS_IN_A_ROW), squeeze=False)
+    for ax in axes[:, n_runs:].flat:
+        ax.set_visible(False)
+    for (head, i), ax in np.ndenumerate(axes[:, :n_runs]):
+        keys = number_marks(layout) if head == len(heads) - 1 else {}
+        attention_map(ax, side["pattern"][i, head], [] if i else _answer_marks(layout), keys)
+    name_grid(axes, heads, map("run {}".format, side["run"]))
     attention_bar(figure, axes, "right")
 
 
@@ -294,7 +323,7 @@ def class_tiles(figure: SubFigure, tiles: Mapping[str, NDArray[Any]]) -> None:
     for ax in axes[len(tiles) :]:
         ax.axis("off")
     for ax, (name, tile) in zip(axes, tiles.items(), strict=False):
-        ax.imshow(np.concatenate(tile), cmap=ATTENTION, vmin=0, vmax=1, aspect="auto")
+        ax.imshow(np.concatenate(tile), cmap=ATTENTION, vmin=0, vmax=1)
         ax.axhline(tile.shape[1] - 0.5, color=INK, linewidth=0.8)
         ax.set(xticks=[], yticks=[], title=name)
         ax.spines[:].set_visible(True)

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from carry_core.sums import Layout
-from carry_paper.plots.attention import attention_bar, attention_map
+from carry_paper.plots.attention import attention_bar, attention_map, number_marks, query_marks
 from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, name_grid, style
 
 STRIP = 0.42  # inches: the height of a strip
@@ -75,10 +75,10 @@ def first_layers(attention: Mapping[str, NDArray[Any]], layout: Layout) -> Figur
     height = 2.0 * len(attention) + 0.9
     figure = Figure(figsize=(min(WIDTH, 2.4 * n_heads), height), layout="constrained")
     axes = figure.subplots(len(attention), n_heads, squeeze=False)
-    marks = layout.tick_labels()
+    keys, queries = number_marks(layout), query_marks(layout)
     for row, patterns in zip(axes, attention.values(), strict=True):
         for head, ax in enumerate(row):
-            attention_map(ax, patterns[head], marks if head == 0 else [], marks)
+            attention_map(ax, patterns[head], {} if head else queries, keys)
     names = [f"run {run}" for run in attention]
     name_grid(axes, names, [f"head 0:{head}" for head in range(n_heads)])
     attention_bar(figure, axes)

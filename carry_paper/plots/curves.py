@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics
-from carry_paper.plots.attention import attention_bar, attention_map
-from carry_paper.plots.sides import Arrays
+from carry_paper.plots.attention import attention_bar, attention_map, number_marks, query_marks
+from carry_paper.plots.sides import AUTHORS, Arrays
 from carry_paper.plots.style import (
     CLASS_COLOURS,
     FAINT,
@@ -94,6 +94,40 @@ def curve_legend() -> list[Line2D]:
     return [Line2D([], [], color=colour, linewidth=1.6, label=label) for colour, label in labels]
 
 
+TRAININGS: dict[str, dict[str, Any]] = {
+    # wide, so that curves on top of it do not hide it
+    AUTHORS: {"color": "#C3C8D0", "linewidth": 4.0, "solid_capstyle": "round"},
+    "ours, paper": {"color": CLASS_COLOURS[3], "linewidth": 0.8},
+    "ours, quick": {"color": CLASS_COLOURS[0], "linewidth": 0.8},
+    "ours, minute": {"color": CLASS_COLOURS[2], "linewidth": 0.8},
+}
+
+
+@with_data
+def draw_trainings(curves: pd.DataFrame) -> Figure:
+    """Return a figure of loss, exact match and squared norm by step, with a dot at each run's end.
+
+    Args:
+        curves: Of each `training`, `run` and `step`, the three values.
+    """
+    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    quantities = ("loss", "exact match", "squared norm")
+    for ax, quantity in zip(figure.subplots(1, 3), quantities, strict=True):
+        for (training, _), curve in curves.groupby(["training", "run"], sort=False):
+            values, look = curve.dropna(subset=quantity), TRAININGS[training]
+            ax.plot(values["step"], values[quantity], **look, zorder=-look["linewidth"])
+            ax.plot(values["step"].tail(1), values[quantity].tail(1), "o", color=look["color"])
+        ax.set(title=quantity, xlabel="optimiser steps", xscale="log")
+        if quantity == "loss":
+            plain_log(ax)
+        else:
+            ax.set_ylim(0)
+    for training in curves["training"].unique():
+        figure.axes[0].plot([], [], label=training, **TRAININGS[training])
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
 def draw_curves(
     figure: SubFigure, curves: Arrays, limits: Mapping[str, tuple[float, float]] | None = None
 ) -> None:
@@ -166,13 +200,12 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
             axes[name].axvline(map_epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
     axes["loss"].legend(loc="upper right")
     axes["correct digits"].legend(loc="lower right", ncols=3)  # below the curves, which end near 1
-    tokens = layout.tick_labels()
     for i, head in np.ndindex(len(map_epochs), heads):
         ax = axes[f"{head} at {map_epochs[i]}"]
-        queries = [] if i else tokens
-        keys = tokens if head == heads - 1 else []
+        queries = {} if i else query_marks(layout)
+        keys = number_marks(layout) if head == heads - 1 else {}
         attention_map(ax, curves["attention"][i, head], queries, keys)
-        ax.set(title=f"0:{head}, epoch {map_epochs[i]}", aspect="equal")
+        ax.set_title(f"0:{head}, epoch {map_epochs[i]}")
     attention_bar(figure, [axes[name] for row in maps for name in row])
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
@@ -24,10 +23,9 @@ from carry_paper.plots.style import (
 
 FIT = "#C77700"
 DASHES: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
+RISE: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": ":"}
 CORRELATION_LIMITS = (-0.4, 1.05)
 DOT: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "", "clip_on": False}
-# The two accuracies of a cell with a carry-in, with their labels and colours.
-ACCURACIES = {"accuracy": ("correct", CORRECT), "corrected": ("one too small", TOO_SMALL)}
 AT_END = 1.03  # of the last epoch: the place of what was measured on the weights
 CURVES = 130  # points of a curve, at most
 N_CLASSES = 5
@@ -39,78 +37,43 @@ def fitted_decay(side: Arrays, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return epochs, np.exp(side["level"][i] - side["rate"][i] * epochs)
 
 
-def draw_evolution(figure: SubFigure, side: Arrays, cell: str) -> None:
-    """Draw correlation, accuracy and loss by epoch, of one `run` in front of the others.
+def draw_evolution(figure: SubFigure, side: Arrays) -> None:
+    """Draw correlation and loss over the same epochs, of one `run` in front of the others.
 
-    Where nothing was recorded during training, correlation and accuracy are drawn at its end.
+    Where nothing was recorded during training, the correlation is drawn at its end. A dashed line
+    marks the kink of the loss, a dotted one the rise of the correlation.
 
     Args:
         figure: The figure.
         side: By epoch the `correlation` with a model that never carries and the `test_loss`
-            `[run, epoch]`, and of the one run the `train_loss` and both accuracies; the same
-            at the end, measured on the weights; and each run's `kink`, with the fitted decay.
-        cell: The name of the cell whose accuracies are drawn.
+            `[run, epoch]`, and of the one run the `train_loss`; the correlation at the end,
+            measured on the weights; and each run's `kink`, `rise` and fitted decay.
     """
-    i = list(side["runs"]).index(side["run"])
-    if np.isnan(side["correlation"][i]).all():
-        at_end, loss = figure.subplots(1, 2, width_ratios=[1, 2])
-        _draw_ends(at_end, side, i, cell)
-    else:
-        correlation, accuracy, loss = figure.subplots(1, 3)
-        _draw_correlation(correlation, side, i)
-        _draw_accuracy(accuracy, side, cell)
-        for ax in (correlation, accuracy):
-            _mark_kink(ax, side, i)
-    loss.semilogy(side["epoch"], side["train_loss"], color=TRAIN, linewidth=0.8, label="train")
-    loss.semilogy(side["epoch"], side["test_loss"][i], color=TEST, linewidth=0.8, label="test")
-    loss.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2, label="fitted decay")
-    loss.set_title("loss")
-    loss.legend(loc="upper right", handlelength=1.2)
-    _mark_kink(loss, side, i)
-
-
-def _mark_kink(ax: Axes, side: Arrays, i: int) -> None:
-    """Draw a line at the kink of run `i`, and name the axis of epochs."""
-    ax.axvline(side["kink"][i], **DASHES)
-    ax.set(xlim=(0, 1.04 * side["epoch"][-1]), xlabel="epoch")
-
-
-def _draw_correlation(ax: Axes, side: Arrays, i: int) -> None:
-    """Draw the correlation of each run by epoch, that of run `i` in front, and at the end."""
-    at_end = AT_END * side["epoch"][-1]
+    i, last = list(side["runs"]).index(side["run"]), side["epoch"][-1]
+    above, below = figure.subplots(2, 1, sharex=True)
     pairs = zip(side["correlation"], side["correlation_at_end"], strict=True)
     for run, (curve, value) in enumerate(pairs):
         look: dict[str, Any] = {"color": TRAIN, "linewidth": 0.7}
         if run == i:
             look = {"color": INK, "linewidth": 1.6, "zorder": 3}
-        ax.plot(side["epoch"], curve, **look)
-        ax.plot(at_end, value, color=look["color"], **DOT)
-    ax.set(ylim=CORRELATION_LIMITS, title="correlation with no carrying")
-
-
-def _draw_accuracy(ax: Axes, side: Arrays, cell: str) -> None:
-    """Draw both accuracies of a cell by epoch, and at the end."""
-    at_end = AT_END * side["epoch"][-1]
-    for (name, (label, colour)), value in zip(
-        ACCURACIES.items(), side["accuracy_at_end"], strict=True
-    ):
-        ax.plot(side["epoch"], side[name], color=colour, label=label)
-        ax.plot(at_end, value, color=colour, **DOT)
-    ax.set(ylim=(-0.03, 1.05), title=cell)
-    ax.legend(loc="center right", handlelength=1.2)
-
-
-def _draw_ends(ax: Axes, side: Arrays, i: int, cell: str) -> None:
-    """Draw correlation and accuracies at the end of the training, run `i` in front."""
-    for run, value in enumerate(side["correlation_at_end"]):
-        ax.plot(0, value, color=INK if run == i else TRAIN, zorder=3 if run == i else 2, **DOT)
-    for x, ((_, colour), value) in enumerate(
-        zip(ACCURACIES.values(), side["accuracy_at_end"], strict=True), 1
-    ):
-        ax.plot(x, value, color=colour, **DOT)
-    labels = ["correlation\n(all runs)", f"{cell},\ncorrect", f"{cell},\none too small"]
-    ax.set_xticks(range(3), labels)
-    ax.set(xlim=(-0.5, 2.5), ylim=CORRELATION_LIMITS, title="at the end")
+        above.plot(side["epoch"], curve, **look)
+        above.plot(AT_END * last, value, color=look["color"], **DOT)
+    if np.isnan(side["correlation"][i]).all():
+        at = (0.93, 0.5)
+        above.text(*at, "recorded at the end only", ha="right", transform=above.transAxes)
+    above.set(ylim=CORRELATION_LIMITS, ylabel="correlation\nwith no carrying")
+    below.semilogy(side["epoch"], side["train_loss"], color=TRAIN, linewidth=0.8, label="train")
+    below.semilogy(side["epoch"], side["test_loss"][i], color=TEST, linewidth=0.8, label="test")
+    below.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2, label="fitted decay")
+    below.set(ylabel="loss", xlabel="epoch", xlim=(0, 1.05 * last))
+    below.legend(loc="upper right", handlelength=1.2)
+    for ax in (above, below):
+        ax.axvline(side["kink"][i], **DASHES)
+        ax.axvline(side["rise"][i], **RISE)
+    beside: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "color": FAINT}
+    below.annotate("kink", (side["kink"][i], below.get_ylim()[0]), va="bottom", **beside)
+    if np.isfinite(side["rise"][i]):
+        above.annotate("rise", (side["rise"][i], CORRELATION_LIMITS[0]), va="bottom", **beside)
 
 
 def draw_losses(figure: SubFigure, side: Arrays) -> None:
@@ -125,7 +88,7 @@ def draw_losses(figure: SubFigure, side: Arrays) -> None:
         ax.semilogy(side["epoch"], side["test_loss"][i], color=TEST, linewidth=0.6)
         ax.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2)
         ax.axvline(side["kink"][i], **DASHES)
-        ax.axvline(side["rise"][i], color=INK, linewidth=1.2, linestyle=":")
+        ax.axvline(side["rise"][i], **RISE)
         ax.set_title(f"run {run}", loc="left")
         ax.minorticks_off()
         ax.set_ylim(lowest / 3, 3 * highest)

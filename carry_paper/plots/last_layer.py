@@ -5,40 +5,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import SubFigure
 
 from carry_paper.plots.hover import name_cells, name_dots
-from carry_paper.plots.sides import AUTHORS, OURS
 from carry_paper.plots.style import (
     ACCURACY,
     CLASS_COLOURS,
     FAINT,
     INK,
-    WIDTH,
     colour_bar,
-    with_data,
     write_numbers,
 )
 
-# Columns of `typology.who_decides` and what they are called under a map.
-CARRY_IN = {
-    "earlier": "enters",
-    "one head": "best head",
-    "heads together": "attention",
-    "final MLP": "MLP",
-    "past the MLP": "past it",
-}
-# The same of the digit sum.
-DIGIT_SUM = {
-    "enters, digit sum": "enters",
-    "attention, digit sum": "attention",
-    "MLP, digit sum": "MLP",
-    "past the MLP, digit sum": "past it",
-}
-COLUMNS = [*CARRY_IN, *DIGIT_SUM]
-LABELS = [*CARRY_IN.values(), "", *DIGIT_SUM.values()]
 # The columns of one figure for one group.
 PARTS = {
     "one head": "best head\nalone",
@@ -78,51 +57,30 @@ def draw_parts(
     colour_bar(figure, ax, ACCURACY, "interchange accuracy of the carry-in")
 
 
-@with_data
-def group_maps(
-    frames: Mapping[str, Mapping[str, pd.DataFrame]], names: Mapping[str, str]
-) -> Figure:
-    """Return a figure with a map for each group and side, a row for each run.
+def draw_groups(figure: SubFigure, counts: pd.DataFrame) -> None:
+    """Draw in how many runs of each group (rows) something is so (columns).
 
     Args:
-        frames: By group and side, the interchange accuracies of each run (`COLUMNS`), and
-            whether it works as the paper's model does (`same`).
-        names: The name of each group.
+        figure: The place for the map.
+        counts: Numbers of runs, with all `runs` of the group in a column of their own; a group
+            without runs has NaN.
     """
-    sides = [side for side in (AUTHORS, OURS) if any(side in group for group in frames.values())]
-    figure = Figure(figsize=(WIDTH, 0.29 * len(frames) + 1.4), layout="constrained")
-    axes = figure.subplots(len(frames), len(sides), squeeze=False)
-    for (group, frame_by_side), row in zip(frames.items(), axes, strict=True):
-        row[0].set_ylabel(names[group], rotation=0, ha="right", va="center", fontsize=7.5)
-        for side, ax in zip(sides, row, strict=True):
-            ax.set(xticks=[], yticks=[], frame_on=False)
-            if side in frame_by_side:
-                _draw_runs(ax, frame_by_side[side])
-            else:
-                text = "not released" if side == AUTHORS else "no map"
-                ax.text(0.5, 0.4, text, ha="center", transform=ax.transAxes)
-    for side, ax in zip(sides, axes[0], strict=True):
-        ax.set_title(f"{side}\n", weight="bold")
-        ax.text(0.25, 1.06, "carry-in", ha="center", va="bottom", transform=ax.transAxes)
-        ax.text(0.8, 1.06, "digit sum", ha="center", va="bottom", transform=ax.transAxes)
-    for ax in axes[-1]:
-        centres = np.arange(len(LABELS)) + 0.5
-        ax.set_xticks(centres, LABELS, rotation=60, ha="right", rotation_mode="anchor")
-        ax.tick_params(length=0)
-    colour_bar(figure, axes, ACCURACY, "interchange accuracy")
-    return figure
+    import seaborn as sns
 
-
-def _draw_runs(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw a group's runs: the carry-in's parts, a gap, the digit sum's; and how many agree."""
-    table = np.insert(frame[COLUMNS].to_numpy(), len(CARRY_IN), np.nan, axis=1)
-    cells = ax.pcolormesh(table, cmap=ACCURACY, vmin=0, vmax=1, edgecolors="white", linewidth=0.4)
-    columns = [f"carry-in, {name}" for name in CARRY_IN.values()]
-    columns += ["", *(f"digit sum, {name}" for name in DIGIT_SUM.values())]
-    name_cells(cells, [f"run {run}" for run in frame.index], columns)
-    ax.set(ylim=(len(table), 0), xlim=(0, len(LABELS)))
-    text = f"{frame.same.sum()} of {len(frame)}"
-    ax.text(len(LABELS) + 0.2, len(table) / 2, text, va="center")
+    ax = figure.subplots()
+    shares = counts.drop(columns="runs")
+    words = (
+        shares.map("{:.0f}".format) + counts["runs"].map(" of {:.0f}".format).to_numpy()[:, None]
+    )
+    shares = shares.div(counts["runs"], axis=0)
+    shares.columns = shares.columns.str.replace(" ", "\n")
+    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": words, "fmt": ""}
+    sns.heatmap(shares, ax=ax, cbar=False, linewidths=1, annot_kws={"size": 7}, **look)
+    write_numbers(ax)
+    ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=6.5, rotation=0)
+    ax.set(xlabel="", ylabel="")
+    for place in np.flatnonzero(counts["runs"].isna()):
+        ax.text(shares.shape[1] / 2, place + 0.5, "not released", ha="center", va="center")
 
 
 def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, float]) -> None:

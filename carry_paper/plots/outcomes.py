@@ -1,4 +1,4 @@
-"""Digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5), or a map (Fig. 24, App. H)."""
+"""Digits under an ablation: a bar for each run (Tab. 1, 3, 4, 5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -13,18 +13,15 @@ from matplotlib.patches import Patch, Rectangle
 from carry_paper.plots.hover import VALUE
 from carry_paper.plots.sides import AUTHORS, OURS, SIDE
 from carry_paper.plots.style import (
-    ACCURACY,
     CORRECT,
     INK,
     TOO_LARGE,
     TOO_SMALL,
     WIDTH,
     WRONG,
-    colour_bar,
     name_grid,
     position_label,
     with_data,
-    write_numbers,
 )
 
 OUTCOMES = {
@@ -252,35 +249,6 @@ def intervention_legend() -> list[Patch]:
         Patch(color=colour, label=label)
         for label, colour in zip(labels, INTERVENED.values(), strict=True)
     ]
-
-
-def accuracy_map(figure: SubFigure, table: pd.DataFrame) -> None:
-    """Draw heat maps of correct digits, ablations or epochs by positions (Fig. 24, App. H).
-
-    There is a map for each block of the table's columns.
-    """
-    import seaborn as sns
-
-    blocks = {name: table[name] for name in table.columns.unique(0)}
-    axes = figure.subplots(
-        1, len(blocks), width_ratios=[block.shape[1] for block in blocks.values()], squeeze=False
-    )
-    look: dict[str, Any] = {
-        "annot": True,
-        "fmt": ".2f",
-        "annot_kws": {"size": 7.5},
-        "cbar": False,
-        "cmap": ACCURACY,
-        "linewidths": 0.5,
-    }
-    for ax, (name, block) in zip(axes[0], blocks.items(), strict=True):
-        sns.heatmap(
-            block, vmin=0, vmax=1, yticklabels=ax is axes[0, 0], rasterized=True, ax=ax, **look
-        )
-        write_numbers(ax)
-        ax.set(title=name, xlabel="position", ylabel="")
-        ax.tick_params(length=0, rotation=0)
-    colour_bar(figure, axes, ACCURACY, "share of correct digits", location="right")
 
 
 def _bars(

@@ -33,10 +33,7 @@ def test_arrays_of_one_shape_are_columns_with_the_number_in_each_axis():
         classes = np.array([paper_name(pattern) for pattern in patterns(3)])
         sides[side] = {"run": np.array(4), "attention": attention, "classes": classes}
         sides[side]["decision_head"] = np.array(1)
-    answer = dict(zip(LAYOUT.answer, LAYOUT.position_names, strict=True))
-    figure = subfigures(
-        sides, lambda part, side: attention_grid(part, side, LAYOUT, answer), height=4.0
-    )
+    figure = subfigures(sides, lambda part, side: attention_grid(part, side, LAYOUT), height=4.0)
     table = read(data_files.csv_of(figure))
     for side, arrays in sides.items():
         of_side = table[table.part == side]
