@@ -96,7 +96,7 @@ def curve_legend() -> list[Line2D]:
 
 TRAININGS: dict[str, dict[str, Any]] = {
     # wide, so that curves on top of it do not hide it
-    AUTHORS: {"color": "#C3C8D0", "linewidth": 4.0, "solid_capstyle": "round"},
+    AUTHORS: {"color": TRAIN, "linewidth": 3.5, "solid_capstyle": "round"},
     "ours, paper": {"color": CLASS_COLOURS[3], "linewidth": 0.8},
     "ours, quick": {"color": CLASS_COLOURS[0], "linewidth": 0.8},
     "ours, minute": {"color": CLASS_COLOURS[2], "linewidth": 0.8},

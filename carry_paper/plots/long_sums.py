@@ -112,6 +112,8 @@ def draw_moves(figure: SubFigure, moved: pd.DataFrame) -> None:
     }
     parts = moved.part.str.replace(r"(.*) (\d)$", r"layer \2: \1", regex=True)
     for ax, (column, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-        sns.barplot(moved, x=column, y=parts, hue="side", palette=SIDES, errorbar=None, ax=ax)
+        sns.barplot(
+            moved, x=column, y=parts, hue="side", palette=SIDES, saturation=1, errorbar=None, ax=ax
+        )
         ax.set(title=title, xlabel="", ylabel="")
         ax.legend().set_visible(column == "share of the way")

@@ -274,6 +274,31 @@ SHARE_IN_SIGHT = """(() => {
 })()"""
 HIGHEST = 40_000  # px of a page on a phone
 
+# Lines and areas of figures with a contrast below 3:1, as WCAG counts it; cells of maps have a
+# scale or numbers.
+FAINT = """(() => {
+  const parts = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
+  const ground = parts(getComputedStyle(document.body).backgroundColor);
+  const linear = (x) => (x <= 0.04045 * 255 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+  const luminance = ([r, g, b]) =>
+    0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
+  const contrast = (colour, opacity) => {
+    const [r, g, b, alpha = 1] = parts(colour);
+    const seen = [r, g, b].map((x, i) => ground[i] + alpha * opacity * (x - ground[i]));
+    return Math.max(luminance(seen) / luminance(ground), luminance(ground) / luminance(seen));
+  };
+  const faint = (shape) => {
+    const { stroke, strokeOpacity, fill, fillOpacity, opacity } = getComputedStyle(shape);
+    const paints = [[stroke, strokeOpacity], [fill, fillOpacity]];
+    const looks = paints.filter(([colour]) => colour.startsWith("rgb"));
+    const best = Math.max(...looks.map(([colour, own]) => contrast(colour, own * opacity)));
+    return 1 < best && best < 3 && `${shape.closest("g[id]")?.id} ${looks}: ${best.toFixed(2)}`;
+  };
+  const shapes = [...document.querySelectorAll(".figure-svg svg :is(path, use)")];
+  const own = shapes.filter((x) => !x.closest("defs, clipPath, .map, .scale"));
+  return own.map(faint).filter((x) => x).slice(0, 3);
+})()"""
+
 # Words of a figure that lie on others, or are cut off at its edge. Digits in the picture, rotated
 # words, whose boxes are larger than they, and the tokens of an axis, one sign each, may touch.
 ON_EACH_OTHER = """(() => {
@@ -323,6 +348,9 @@ def test_a_page_shows_its_result_first_and_cuts_nothing(path, browser):
         browser.resize(width, 800)
         assert browser.run("document.documentElement.scrollWidth") <= width, width
     browser.wait(f"document.documentElement.scrollHeight <= {HIGHEST}", 10)
+    for theme in ("light", "dark"):
+        browser.run(f"document.documentElement.dataset.theme = '{theme}'")
+        assert browser.run(FAINT) == [], theme
     assert not measured["ticks"], "literal backticks"
     assert not measured["cut"], "tables that are wider than their box, with no cue"
     if re.match(r"(fig|tab)\d\d_", path.stem):
