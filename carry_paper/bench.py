@@ -24,10 +24,9 @@ from carry_core.files import data_dir
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_fast import processor
 from carry_fast.layers import keep_memory
-from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
 from carry_train import choice
-from carry_train.files import json_bytes
+from carry_train.files import write_json
 from carry_train.groups import RECIPES, Group
 from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
 from carry_train.trainer import BETAS, EPSILON, Trainer, commit
@@ -208,4 +207,6 @@ def save(benchmark: str, rows: list[Row]) -> Path:
         "torch": torch.__version__,
         "commit": commit(),
     }
-    return save_listed(path_of(benchmark), json_bytes(conditions | {"rows": rows}))
+    path = path_of(benchmark)
+    write_json(path, conditions | {"rows": rows})
+    return path

@@ -1,4 +1,4 @@
-"""Readers for files with a schema: JSON, YAML and tables.
+"""Readers for files with a schema: JSON, YAML and tables; tables are written here, too.
 
 A schema is a pydantic class. Whatever is wrong with a file raises one `BadInput`, which names the
 file, the first place in it that the schema does not allow, and the remedy.
@@ -16,7 +16,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
 
 from carry_core.files import reading
-from carry_train.files import LARGEST, limited, read_bytes, read_text
+from carry_train.files import LARGEST, limited, read_bytes, read_text, replacing
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -145,3 +145,14 @@ def read_table(
         if frame.duplicated([*key]).any():
             raise ValueError(f"a {row} stands twice")
     return frame
+
+
+def save_table(path: Path, table: pd.DataFrame) -> Path:
+    """Write a table to a `.csv.gz` file; equal tables give equal bytes.
+
+    Raises:
+        BadInput: It cannot be written.
+    """
+    with replacing(path) as temporary:
+        temporary.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
+    return path

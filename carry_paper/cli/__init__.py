@@ -11,7 +11,6 @@ from carry_paper.cli import cells, data, ledger, llm, notebooks, train
 
 COMMANDS = (
     data.import_author,
-    data.verify,
     data.export_playground,
     notebooks.fill,
     train.train,

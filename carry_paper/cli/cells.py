@@ -3,8 +3,6 @@
 import click
 import torch
 
-from carry_core.files import data_dir
-from carry_paper.checksums import SUMS
 from carry_paper.cli.options import Number, Whole, check_writable
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import cells
@@ -58,7 +56,6 @@ def cell_command(
     clock = loop.Clock(minutes)
     torch.set_num_threads(1)  # the last bits depend on it
     cell = cells.find_cell(group, recipe, new, steps, epochs)
-    check_writable(data_dir(), SUMS)
     check_writable(cells.path_of().parent)
     request = REQUESTS[precision]
     todo = cells.missing(cell, loop.parse_run_numbers(numbers, cell.group), request)

@@ -16,7 +16,6 @@ import torch
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, is_packaged
-from carry_paper.checksums import SUMS, is_listed
 from carry_paper.cli.progress import counted
 from carry_train.seeds import MOST_SEED
 
@@ -56,8 +55,6 @@ class Target(click.Path):
         check_writable(path.parent, path.name)
         if path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
-        if is_listed(path):
-            self.fail(f"{path} is shipped with the book, expected another file.", param, ctx)
         return path
 
 
@@ -118,7 +115,7 @@ def check_results_writable(ctx: click.Context, param: click.Parameter, value: bo
     """Return `value`; if it is True, first check that results can be saved in the data folder."""
     if value:
         results_dir = data_dir() / "results"
-        check_writable(data_dir(), SUMS)
+        check_writable(data_dir())
         check_writable(results_dir)
         for folder in results_dir.rglob("*"):
             if folder.is_dir():
