@@ -21,7 +21,7 @@ from carry_core.model import ModelConfig, parameter_shapes
 from carry_train import fused
 from carry_train.fused import FusedStep
 from carry_train.groups import N_LONG, Group, Recipe
-from carry_train.precisions import FUSED, TORCH_BF16, TORCH_FP32, TORCH_TF32, Precision, named
+from carry_train.precisions import FUSED, TORCH_BF16, TORCH_FP32, TORCH_TF32, Precision
 from carry_train.seeds import OWN, Seeds
 from carry_train.stacked import Masks, Stack, threshold_of
 
@@ -407,8 +407,7 @@ class Trainer:
         first_tensors, first_record = states[0]
         self.epoch = first_record["epoch"]
         self.done = first_record.get("batches", 0)
-        if named(first_record["precision"]) == self.precision:
-            self.timed = first_record.get("auto", {})
+        self.timed = first_record.get("auto", {})
         self.seconds = [record["seconds"] for _, record in states]
         together = {
             name: torch.stack([tensors[name] for tensors, _ in states]) for name in first_tensors
@@ -421,14 +420,10 @@ class Trainer:
             for name, rows in part(together, "history/").items()
         }
         for i, (_, record) in enumerate(states):
-            switched = named(record["precision"]) != self.precision
-            if not switched:
-                self.set_dropout_state(i, record["dropout"])
+            self.set_dropout_state(i, record["dropout"])
             self.sessions[i] = [*record.get("sessions", [])]
             before = {key: record[key] for key in self.made_by if key in record}
-            if switched:
-                before["precision"] = record["precision"]
-            if switched or before != self.made_by:
+            if before != self.made_by:
                 self.sessions[i].append({"epochs": self.epoch} | before)
 
     @torch.no_grad()

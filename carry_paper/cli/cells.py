@@ -3,7 +3,7 @@
 import click
 import torch
 
-from carry_paper.cli.options import Number, Whole, check_writable
+from carry_paper.cli.options import COUNT, MINUTES, check_writable
 from carry_paper.cli.progress import reporter
 from carry_paper.findings import cells
 from carry_train import groups, loop
@@ -27,8 +27,8 @@ from carry_train.precisions import AUTO, REQUESTS
     " rounding unit in an initial weight of each matrix, or other dropout masks, another order of"
     " the training sums, another split, other initial weights.",
 )
-@click.option("--steps", type=Whole(min=1), help="Length of the schedule [default: the recipe's].")
-@click.option("--epochs", type=Whole(min=1), help="Stop after these epochs [default: all].")
+@click.option("--steps", type=COUNT, help="Length of the schedule [default: the recipe's].")
+@click.option("--epochs", type=COUNT, help="Stop after these epochs [default: all].")
 @click.option(
     "--precision",
     type=click.Choice([name for name in REQUESTS if name != AUTO]),
@@ -36,9 +36,7 @@ from carry_train.precisions import AUTO, REQUESTS
     default="fp32",
     help="Number format of matrix products, as `carry train` takes it; a cell has one.",
 )
-@click.option(
-    "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
-)
+@MINUTES
 def cell_command(
     group: str,
     numbers: str,

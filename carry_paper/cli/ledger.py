@@ -17,7 +17,7 @@ from carry_core.files import data_dir
 from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
-from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, Whole, check_writable
+from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, check_writable
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, compare, export, ledger, moved, registry
@@ -31,6 +31,12 @@ from carry_train.files import replacing, write_json
 ONLY = click.option(
     "--only", default="", metavar="PREFIX", help="Only rows whose id starts with this."
 )
+RECIPE = click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    help="Recipe of our runs [default: the one that leads].",
+)
+RUNS = click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
 
 
 @click.command("claims")
@@ -68,20 +74,15 @@ def claims_command(source: str, only: str, against: str | None, json_file: Path 
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
 @ONLY
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    help="Recipe of our runs [default: the one that leads].",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@RECIPE
+@RUNS
 @click.option(
     "--sums",
     "n_sums",
-    type=Whole(1, measure.MAX_SUMS_PER_CLASS),
+    type=click.IntRange(1, measure.MAX_SUMS_PER_CLASS),
     help="Sums of each carry class on which runs are surveyed [default: all sums of up to three "
     "digits].",
 )
-@click.option("--again", is_flag=True, help="Measure all that is asked for, whatever is stored.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be measured.")
 def measure_command(
     source: str,
@@ -90,7 +91,6 @@ def measure_command(
     recipe: str | None,
     numbers: str | None,
     n_sums: int | None,
-    again: bool,
     dry_run: bool,
 ) -> None:
     """Measure what the rows of the ledger read, and store it in data/measurements.
@@ -107,11 +107,8 @@ def measure_command(
     def evidence() -> Evidence:
         return Evidence(source, {}, partial(click.echo, err=True), selection, surveyed)
 
-    measuring = Measuring(evidence(), asked)
-    whys = dict.fromkeys(measuring.asked, "asked for")
-    if not again:
-        whys = measuring.missing(table)
-        measuring = Measuring(evidence(), whys)
+    whys = Measuring(evidence(), asked).missing(table)
+    measuring = Measuring(evidence(), whys)
     if whys and not dry_run:
         check_writable(measurements.path_of(source).parent)
     for quantity, why in whys.items():
@@ -192,24 +189,20 @@ def results_command(csv_file: Path | str | None) -> None:
 @click.command("interchange")
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
-@click.option(
-    "--pairs",
-    type=Whole(5, 10**6),
-    show_default=f"{interchange_maps.PAIRS} in {groups.MAIN}, {interchange_maps.PAIRS_OF_OTHERS}"
-    " in other groups",
-    help="Pairs of sums for swaps at an answer position; elsewhere a fifth of that.",
-)
 @JSON
 @SAVE
 def interchange_command(
-    source: str, names: tuple[str, ...], pairs: int | None, json_file: Path | None, save: bool
+    source: str, names: tuple[str, ...], json_file: Path | None, save: bool
 ) -> None:
     """Locate the carry in all runs of each GROUP, by swapping activations between two sums.
 
     Parts of the model are swapped one at a time. Without a GROUP, all groups that have runs are
     mapped.
     """
-    counts = pairs_by_group(source, names, pairs)
+    group_names = [groups.find(name).name for name in names]
+    if not group_names:
+        group_names = [name for name in groups.GROUPS if catalogue.find(name, source)]
+    counts = {name: interchange_maps.default_pairs(name) for name in group_names or [groups.MAIN]}
     if save:
         for name, n_pairs in counts.items():
             interchange_maps.check_replaces(source, name, n_pairs, catalogue.find(name, source))
@@ -226,32 +219,11 @@ def interchange_command(
         write_json(json_file, rows)
 
 
-def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> dict[str, int]:
-    """Return the number of pairs of sums that are swapped in each group.
-
-    Args:
-        source: `ours` or `author`.
-        names: The groups; if there are none, all that have runs.
-        pairs: The number for all groups; if None, each group has its default.
-    """
-    group_names = [groups.find(name).name for name in names]
-    if not group_names:
-        group_names = [name for name in groups.GROUPS if catalogue.find(name, source)]
-    counts = {}
-    for name in group_names or [groups.MAIN]:
-        counts[name] = pairs or interchange_maps.default_pairs(name)
-    return counts
-
-
 @click.command("lines")
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    help="Recipe of our runs [default: the one that leads].",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@RECIPE
+@RUNS
 @JSON
 @SAVE
 def lines_command(
