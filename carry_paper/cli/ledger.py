@@ -50,16 +50,14 @@ RUNS = click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].
 @ONLY
 @click.option(
     "--against",
-    metavar="FILE|FOLDER|COMMIT",
-    help="Also list the rows that changed since then: an earlier output of --json, a data folder "
-    "with earlier measurements, or a commit.",
+    metavar="FILE|COMMIT",
+    help="Also list the rows that changed since then: an earlier output of --json, or a commit.",
 )
 @JSON
 def claims_command(source: str, only: str, against: str | None, json_file: Path | None) -> None:
     """Judge every number and statement of the paper, from what was measured (`carry measure`)."""
     earlier = moved.earlier_rows(against, source, only) if against is not None else None
-    author = ledger.measured("author") if source == "ours" else None
-    rows = ledger.rows(ledger.measured(source), author, only)
+    rows = ledger.rows(source, only)
     show(list(rows.values()))
     if json_file is not None:
         write_json(json_file, [asdict(row) for row in rows.values()])

@@ -6,13 +6,12 @@ template writes.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-import pandas as pd
 from markupsafe import Markup, escape
 
 from carry_core import runs
@@ -108,7 +107,7 @@ class Outcomes:
 
         It also says if other weights are stored now.
         """
-        measured = ledger.measured(source).runs
+        measured = ledger.query(source).measured.runs
         if not measured:
             return f"No results yet: `carry measure --source {source}` makes them."
         if source == "author":
@@ -147,7 +146,7 @@ def read(source: str | None = None) -> Outcomes:
     rows: dict[str, ledger.Rows] = {}
     order: dict[str, dict[str, int]] = {}
     for name in SOURCES if source is None else (source,):
-        rows[name] = by_source[name] or ledger.rows(ledger.measured(name))
+        rows[name] = by_source[name] or ledger.rows(name)
         worst_first = sorted(rows[name].values(), key=badness)
         order[name] = {row.id: place for place, row in enumerate(worst_first)}
 
@@ -306,43 +305,12 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     if name in ("differing", "grouped"):
         n_rows = sum(map(len, entries.values()))
     text = f"{n_rows} differ" if name == "differing" else f"{n_rows} rows"
-    return Html(html, text, data_of(name, outcomes))
-
-
-def data_of_tally(outcomes: Outcomes) -> pd.DataFrame:
-    """Return the tally as a table: a row for each kind and source, a column for each verdict."""
-    counts = {}
-    for kind in tallied(outcomes):
-        for source, own in kind.tallies.items():
-            counts[kind.kind, source] = own.counts
-    return pd.DataFrame(counts).T.rename_axis(["kind", "source"]).reset_index()
-
-
-def data_of(name: str, outcomes: Outcomes) -> pd.DataFrame | None:
-    """Return the data of a part that is a table; None for a list, whose rows the ledger has."""
-    if name == "legend":
-        meanings = [(verdict, *texts) for verdict, texts in MEANINGS.items()]
-        return pd.DataFrame(meanings, columns=["verdict", "of a number", "of a finding"])
-    if name == "tally":
-        return data_of_tally(outcomes)
-    if name == "tables":
-        return pd.DataFrame([asdict(test) for test in table_tests(outcomes)])
-    if name == "overview":
-        verdicts = []
-        for entry in outcomes.entries:
-            for source in outcomes.sources:
-                verdicts.append(
-                    (entry.claim.section, entry.claim.part, source, entry.verdict(source))
-                )
-        columns = ["section", "part", "source", "verdict"]
-        counts = pd.DataFrame(verdicts, columns=columns).groupby(columns, sort=False)
-        return counts.size().rename("rows").reset_index()
-    if name == "ledger":
-        rows = {}
-        for source in outcomes.sources:
-            rows[source] = [entry.rows[source] for entry in outcomes.entries]
-        return export.table(rows)
-    return None
+    if name != "ledger":
+        return Html(html, text)
+    rows = {}
+    for source in outcomes.sources:
+        rows[source] = [entry.rows[source] for entry in outcomes.entries]
+    return Html(html, text, export.table(rows))
 
 
 def words(plain: str) -> Markup:
