@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
@@ -195,42 +195,17 @@ def in_words(counts: Mapping[str, int], signs: bool = False) -> str:
     return ", ".join(parts)
 
 
-class Tallied(NamedTuple):
-    """A kind of row, how many there are, and the tally and its words of each source.
-
-    Attributes:
-        kind: `printed numbers`, `findings` or `beyond the paper`.
-        remark: What counts as one, for those who add up.
-        tallies: The tally of each source.
-        names: The words for its verdicts.
-    """
-
-    kind: str
-    remark: str
-    tallies: dict[str, tally.Tally]
-    names: Mapping[str, tuple[str, str]]
-
-    def words(self, source: str) -> str:
-        """Return the tally of a source in words."""
-        return self.tallies[source].words(self.names)
-
-
-def tallied(outcomes: Outcomes) -> list[Tallied]:
-    """Return the tally of each kind of row; those that can hardly fail are in none."""
+def tallied(outcomes: Outcomes) -> list[dict[str, tally.Tally]]:
+    """Return each source's tally of each kind of row; those that can hardly fail are in none."""
     all_claims = [entry.claim for entry in outcomes.entries]
     left_out = {entry.claim.id for entry in outcomes.entries if entry.weightless}
-    kinds = []
-    for kind, remark, count, names in (
-        ("printed numbers", "each table counts once", tally.numbers, tally.NUMBERS),
-        ("findings", "what the paper says in words", tally.findings, tally.FINDINGS),
-        ("beyond the paper", "the book’s own findings", tally.beyond, tally.FINDINGS),
-    ):
-        tallies = {}
-        for source in outcomes.sources:
-            rows = {entry.claim.id: entry.rows[source] for entry in outcomes.entries}
-            tallies[source] = count(rows, all_claims, left_out)
-        kinds.append(Tallied(kind, remark, tallies, names))
-    return kinds
+    rows: dict[str, dict[str, Row]] = {}
+    for source in outcomes.sources:
+        rows[source] = {entry.claim.id: entry.rows[source] for entry in outcomes.entries}
+    return [
+        {source: tally.counted(kind, own, all_claims, left_out) for source, own in rows.items()}
+        for kind in tally.KINDS
+    ]
 
 
 def n_hardly_fail(outcomes: Outcomes) -> int:
