@@ -8,7 +8,7 @@ from carry_core.sums import n_sums
 from carry_fast.layers import keep_memory
 from carry_train import groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
+from carry_train.choice import LARGEST_TIMED, n_parameters, trainer_class
 from carry_train.groups import Group, Recipe
 from carry_train.precisions import Precision
 from carry_train.progress import Progress
@@ -21,7 +21,7 @@ def seconds_left(
     checkpoints: Checkpoints,
     todo: Mapping[int, Progress],
     device: str,
-    choices: Mapping[int, Choice],
+    choices: Mapping[int, Precision],
 ) -> float:
     """Return the seconds that it should take to finish some runs, each in its precision.
 
@@ -29,8 +29,8 @@ def seconds_left(
     """
     recipe, group = checkpoints.recipe, checkpoints.group
     seconds = 0.0
-    for precision in {choices[run].precision for run in todo}:
-        runs = [run for run in todo if choices[run].precision == precision]
+    for precision in {choices[run] for run in todo}:
+        runs = [run for run in todo if choices[run] == precision]
         epochs = [epochs_left(recipe, group, todo[run]) for run in runs]
         in_lockstep = device != "cpu"
         step = step_seconds(group, recipe, runs if in_lockstep else [0], device, precision)

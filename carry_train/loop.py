@@ -12,7 +12,7 @@ from carry_core.errors import BadInput
 from carry_fast.layers import keep_memory
 from carry_train import fused, groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import Choice, check_precision, choose, trainer_class
+from carry_train.choice import check_precision, choose, trainer_class
 from carry_train.groups import Group
 from carry_train.precisions import (
     FUSED_BF16,
@@ -111,7 +111,7 @@ def last_test(trainer: Trainer) -> str:
 
 def precisions_of(
     checkpoints: Checkpoints, numbers: Collection[int], conditions: Conditions
-) -> dict[int, Choice]:
+) -> dict[int, Precision]:
     """Choose the precision of each run: a run that was begun keeps its own, if that is allowed.
 
     Raises:
@@ -126,9 +126,9 @@ def precisions_of(
             began_in = named(checkpoints.load(run)[1]["precision"])
             if conditions.request.allows(began_in):
                 check_precision(began_in, group, recipe, device)
-                choice = Choice(began_in)
+                choice = began_in
         choices[run] = choice or choose(conditions.request, group, recipe, device)
-        resumable(checkpoints, run, choices[run].precision)
+        resumable(checkpoints, run, choices[run])
     return choices
 
 
@@ -244,7 +244,7 @@ def train_group(
         for stack in stacks(todo, choices, conditions.device):
             if clock.over:
                 return False
-            precision = choices[stack[0]].precision
+            precision = choices[stack[0]]
             trainer = trainer_class(precision)(
                 checkpoints.group,
                 checkpoints.recipe,
@@ -253,7 +253,6 @@ def train_group(
                 precision,
                 conditions.seeds,
             )
-            trainer.timed = dict(choices[stack[0]].milliseconds)
             prepare(trainer, checkpoints)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
@@ -264,14 +263,14 @@ def train_group(
 
 
 def stacks(
-    todo: Mapping[int, Progress], choices: Mapping[int, Choice], device: str
+    todo: Mapping[int, Progress], choices: Mapping[int, Precision], device: str
 ) -> list[list[int]]:
     """Return the runs grouped into those trained together, the most advanced ones first."""
     if device == "cpu":
         return [[run] for run in todo]
     together: dict[tuple[Progress, str], list[int]] = {}
     for run, progress in todo.items():
-        together.setdefault((progress, str(choices[run].precision)), []).append(run)
+        together.setdefault((progress, str(choices[run])), []).append(run)
     return [together[key] for key in sorted(together, reverse=True)]
 
 

@@ -25,16 +25,15 @@ from carry_paper.cli.options import (
 from carry_paper.cli.progress import counted, reporter
 from carry_train import estimates, fused, groups, loop, progress
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import Choice
 from carry_train.files import write_json
 from carry_train.loop import Conditions
-from carry_train.precisions import REQUESTS
+from carry_train.precisions import REQUESTS, Precision
 from carry_train.progress import Progress
 from carry_train.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
-Choices = dict[str, dict[int, Choice]]  # of each group's missing runs, by its name
+Choices = dict[str, dict[int, Precision]]  # of each group's missing runs, by its name
 
 
 @click.command(
@@ -127,7 +126,7 @@ def train(
             return
 
 
-def in_words(of_runs: Mapping[int, Choice]) -> str:
+def in_words(of_runs: Mapping[int, Precision]) -> str:
     """Return the precisions of some runs: `fused-fp32`; `run 0 torch-fp32, run 1 fused-fp32`."""
     names = {str(choice) for choice in of_runs.values()}
     if len(names) == 1:

@@ -7,7 +7,6 @@ import pytest
 from carry_core.model import ModelConfig, Transformer
 from carry_train import estimates, groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import Choice
 from carry_train.groups import MAIN
 from carry_train.precisions import TORCH_FP32
 from carry_train.progress import NOT_BEGUN, Progress
@@ -36,7 +35,7 @@ def seconds_left(name, tmp_path, runs, epochs=None):
     group = groups.find(name)
     recipe = groups.find_recipe("paper", group, epochs)
     checkpoints = Checkpoints(tmp_path, group, recipe)
-    choices = dict.fromkeys(runs, Choice(TORCH_FP32))
+    choices = dict.fromkeys(runs, TORCH_FP32)
     return estimates.seconds_left(checkpoints, runs, "cpu", choices)
 
 

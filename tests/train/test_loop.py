@@ -141,28 +141,17 @@ def test_auto_is_the_fastest_precision_for_processor_and_group(
         choice, "timed", lambda names, *_: {str(n): -float(ALL.index(n)) for n in names}
     )
     chosen = choice.choose(REQUESTS["auto"], groups.find(name), QUICK, "cpu")
-    assert str(chosen.precision) == precision
+    assert str(chosen) == precision
 
 
 @pytest.mark.parametrize(("in_bf16", "chosen"), [(5.0, FUSED_BF16), (20.0, FUSED_FP32)])
 def test_auto_measures_where_the_processor_has_several_formats(
-    small_group, data, monkeypatch, in_bf16, chosen
+    small_group, monkeypatch, in_bf16, chosen
 ):
-    """What it measured is said, and is in the run's record from then on."""
     measured = {"fused-fp32": 10.0, "fused-bf16": in_bf16}
-    own = Trainer(small_group, QUICK, [0])
     monkeypatch.setattr(choice, "available", lambda *_: [FUSED_FP32, FUSED_BF16, TORCH_FP32])
     monkeypatch.setattr(choice, "timed", lambda *_: measured)
-    choice_of_run = choice.choose(REQUESTS["auto"], small_group, QUICK, "cpu")
-    assert choice_of_run == choice.Choice(chosen, measured)
-    assert str(choice_of_run).startswith(f"{chosen}, the fastest here ({measured[str(chosen)]} ms")
-    assert all(name in str(choice_of_run) for name in measured)
-    own.timed = choice_of_run.milliseconds
-    checkpoints = Checkpoints(data / "checkpoints", small_group, QUICK)
-    loop.train_runs(own, checkpoints, Ticks(1), lambda *_: None)
-    again = Trainer(small_group, QUICK, [0])
-    loop.prepare(again, checkpoints)
-    assert again.states()[0][1]["auto"] == measured
+    assert choice.choose(REQUESTS["auto"], small_group, QUICK, "cpu") == chosen
 
 
 @needs_fused
