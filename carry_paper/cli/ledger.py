@@ -16,7 +16,7 @@ from carry_core.files import data_dir
 from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
-from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, check_writable
+from carry_paper.cli.options import JSON, SAVE, SOURCE, Target, check_writable
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, compare, export, ledger, moved, registry
@@ -118,6 +118,8 @@ def measure_command(
         measurements.save(rows)
         click.echo(f"{name_of(quantity.function)}: {len(rows)} rows")
     click.echo(f"{len(measuring.asked)} quantities measured.")
+    if measuring.failed:
+        raise click.ClickException(f"Failed unexpectedly: {', '.join(measuring.failed)}")
 
 
 @cache
@@ -151,17 +153,14 @@ def selected(name: str, recipe: str | None, numbers: str | None) -> dict[str, An
     return chosen
 
 
-@click.command("results", epilog=export.documentation())
+@click.command("results")
 @click.option(
     "--csv",
     "csv_file",
-    is_flag=False,
-    flag_value="-",
-    type=CsvTarget(),
-    metavar="[FILE]",
-    help="Write all rows to this file; without a name, print them.",
+    type=Target(dir_okay=False, writable=True),
+    help="Write all rows to this file.",
 )
-def results_command(csv_file: Path | str | None) -> None:
+def results_command(csv_file: Path | None) -> None:
     """Print the results of both sources, judged from what was measured (`carry measure`)."""
     table = export.stored()
     if table.empty:
@@ -172,11 +171,9 @@ def results_command(csv_file: Path | str | None) -> None:
     if csv_file is None:
         counts = table.groupby(["verdict", "source"], sort=False).size().unstack(fill_value=0)
         click.echo(counts.to_string())
-    elif csv_file == "-":
-        click.echo(export.csv_text(table), nl=False)
-    else:
-        with replacing(Path(csv_file)) as temporary:
-            temporary.write_text(export.csv_text(table), encoding="utf-8")
+        return
+    with replacing(csv_file) as temporary:
+        temporary.write_text(export.csv_text(table), encoding="utf-8")
 
 
 @click.command("interchange")
@@ -217,14 +214,12 @@ def interchange_command(
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
 @RECIPE
 @RUNS
-@JSON
 @SAVE
 def lines_command(
     source: str,
     names: tuple[str, ...],
     recipe: str | None,
     numbers: str | None,
-    json_file: Path | None,
     save: bool,
 ) -> None:
     """Swap the carry, and the nine, between sums in each run of each GROUP, and say who wrote it.
@@ -235,16 +230,12 @@ def lines_command(
     selections = lines_by_group(source, names, recipe, numbers)
     if save and os.path.lexists(line_table.path_of()):
         line_table.saved()  # refuses a damaged table now, and not after half an hour
-    records = []
     for name, selection in selections.items():
         rows = line_table.measure_group(source, name, partial(click.echo, err=True), selection)
         summary = line_table.by_run(rows)
         click.echo(summary.drop(columns=["source", "group"]).to_string(index=False))
-        records += json.loads(rows.to_json(orient="records", double_precision=5))
         if save:
             line_table.save(rows)
-    if json_file is not None:
-        write_json(json_file, records)
 
 
 def lines_by_group(
@@ -288,7 +279,7 @@ def compare_command(names: tuple[str, ...], json_file: Path | None, html_file: P
 
     Runs are named by their group (listed or not), by the folder that has them, or by their file.
     """
-    subjects = [compare.subject(name) for name in dict.fromkeys(names)]
+    subjects = [compare.Subject.of(name) for name in dict.fromkeys(names)]
     keep_memory()
     answers_of: dict[str, list[ComparedRow]] = {}
     for subject in subjects:

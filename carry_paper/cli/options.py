@@ -35,16 +35,6 @@ class Target(click.Path):
         return path
 
 
-class CsvTarget(Target):
-    """A file to write, or `-` for the terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "-" else super().convert(value, param, ctx)
-
-
 def check_writable(folder: Path) -> None:
     """Check that a file can be created in a folder, which need not exist yet.
 

@@ -16,7 +16,6 @@ from carry_paper.cli.options import (
     COUNT,
     DEVICE,
     FOLDER,
-    JSON,
     MINUTES,
     SAVE,
     SEED,
@@ -25,7 +24,6 @@ from carry_paper.cli.options import (
 from carry_paper.cli.progress import counted, reporter
 from carry_train import estimates, fused, groups, loop, progress
 from carry_train.checkpoints import Checkpoints
-from carry_train.files import write_json
 from carry_train.loop import Conditions
 from carry_train.precisions import REQUESTS, Precision
 from carry_train.progress import Progress
@@ -179,9 +177,8 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
 
 @click.command("bench")
 @click.argument("what", type=click.Choice(["train"]))
-@JSON
 @SAVE
-def bench_command(what: str, json_file: Path | None, save: bool) -> None:
+def bench_command(what: str, save: bool) -> None:
     """Compare the speed of our training step with that of plain PyTorch."""
     has_gpu = torch.cuda.is_available()
     if save and not has_gpu:
@@ -194,5 +191,3 @@ def bench_command(what: str, json_file: Path | None, save: bool) -> None:
         click.echo(reason)
     if save:
         bench.save(what, rows)
-    if json_file is not None:
-        write_json(json_file, rows)

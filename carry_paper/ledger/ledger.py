@@ -748,8 +748,7 @@ def _is_of(path: Path, digests: Collection[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, _modified: int) -> str:
-    (weights,) = runs.load(path).weights.values()
-    return runs.digest(weights)
+    return runs.digest(runs.TrainedRun.at(path).weights_at(None))
 
 
 def of_these_weights(source: str, name: str) -> Row:

@@ -73,6 +73,7 @@ class Measuring:
 
     Attributes:
         evidence: The source's weights and learning curves.
+        failed: The quantities that raised an unforeseen error.
     """
 
     def __init__(self, evidence: Evidence, asked: Iterable[Quantity]) -> None:
@@ -89,6 +90,7 @@ class Measuring:
             for place in quantity.places if quantity.need is not None else ():
                 need = evidence.needs.get(place, NO_NEED)
                 evidence.needs[place] = need | (quantity.need or NO_NEED)
+        self.failed: list[str] = []
         self._loaded: dict[str, runs.Runs | None] = {}
         self._digests: dict[tuple[str, int, bool], str] = {}
 
@@ -159,6 +161,10 @@ class Measuring:
                 fields_by_key = self.fields(quantity, places)
             except BadInput as error:
                 rows.append(self._row(quantity, (places[0], None), {REASON: str(error)}))
+            except Exception as error:
+                self.failed.append(name_of(quantity.function))
+                reason = f"It failed unexpectedly: {' '.join(repr(error).split())}."
+                rows.append(self._row(quantity, (places[0], None), {REASON: reason}))
             else:
                 rows += [self._row(quantity, key, x) for key, x in fields_by_key.items()]
         return rows
