@@ -1,4 +1,4 @@
-"""Commands on the files in `data/`: import and export."""
+"""Commands on files: the author's release, the playground's scripts, notebooks that ran."""
 
 import sys
 from pathlib import Path
@@ -34,3 +34,23 @@ def export_playground(out: Path) -> None:
 
     for path in playground.export(out):
         click.echo(f"{path}: {path.stat().st_size / 1000:.0f} KB")
+
+
+@click.command()
+@click.argument(
+    "notebooks",
+    metavar="NOTEBOOK...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+)
+def fill(notebooks: tuple[Path, ...]) -> None:
+    """Put the values into the sentences of each NOTEBOOK that papermill has run.
+
+    The data of its figures and tables go into files, in a folder beside it.
+    """
+    from carry_paper.pages import standalone  # matplotlib takes its time
+
+    for path, files in standalone.fill(notebooks).items():
+        beside = f"; {', '.join(file.name for file in files)} in {files[0].parent}" if files else ""
+        click.echo(f"{path}: values in its sentences{beside}.")

@@ -1,4 +1,4 @@
-"""Commands that train groups of runs, and that measure speed."""
+"""Commands that train groups of runs, or the runs of a cell, and that measure speed."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -22,10 +22,11 @@ from carry_paper.cli.options import (
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
+from carry_paper.findings import cells
 from carry_train import estimates, fused, groups, loop, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.loop import Conditions
-from carry_train.precisions import REQUESTS, Precision
+from carry_train.precisions import AUTO, REQUESTS, Precision
 from carry_train.progress import Progress
 from carry_train.seeds import Seeds
 
@@ -173,6 +174,60 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
         )
     if is_timed and any(missing for _, missing in plan):
         click.echo(f"In all about {total} on {device}, estimated from a step of each group.")
+
+
+@click.command("cell")
+@click.argument("group", metavar="GROUP")
+@click.option("--runs", "numbers", default=cells.RUNS, help="Runs such as 200-231 or 200,202.")
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    default="minute",
+    help="Recipe of the runs.",
+)
+@click.option(
+    "--new",
+    type=click.Choice(cells.NEW),
+    default=cells.NOTHING,
+    help="What each run has that the run with its number has not, by a seed of its own: one"
+    " rounding unit in an initial weight of each matrix, or other dropout masks, another order of"
+    " the training sums, another split, other initial weights.",
+)
+@click.option("--steps", type=COUNT, help="Length of the schedule [default: the recipe's].")
+@click.option("--epochs", type=COUNT, help="Stop after these epochs [default: all].")
+@click.option(
+    "--precision",
+    type=click.Choice([name for name in REQUESTS if name != AUTO]),
+    metavar="FORMAT",
+    default="fp32",
+    help="Number format of matrix products, as `carry train` takes it; a cell has one.",
+)
+@MINUTES
+def cell_command(
+    group: str,
+    numbers: str,
+    recipe: str,
+    new: str,
+    steps: int | None,
+    epochs: int | None,
+    precision: str,
+    minutes: float | None,
+) -> None:
+    """Train the runs of GROUP that the table of cells lacks, measure them and store the values.
+
+    Their weights are removed once they are measured. It resumes where an earlier call stopped.
+    """
+    clock = loop.Clock(minutes)
+    torch.set_num_threads(1)  # the last bits depend on it
+    cell = cells.find_cell(group, recipe, new, steps, epochs)
+    check_writable(cells.path_of().parent)
+    request = REQUESTS[precision]
+    todo = cells.missing(cell, loop.parse_run_numbers(numbers, cell.group), request)
+    for run in todo:
+        if not cells.make_run(cell, run, request, clock, reporter()):
+            click.echo("Time is up; the same command goes on from here.")
+            return
+    click.echo(f"{len(todo)} runs were made; the cell is complete in {cells.path_of()}.")
 
 
 @click.command("bench")

@@ -214,12 +214,12 @@ class Line:
 
     def more(self, source: str) -> str:
         """Return the rest of the reasons, and at which other bars the verdict would be another."""
-        said = {sentence for _, sentence in self._said}
+        in_the_open = {sentence for _, sentence in self._said}
         sentences: dict[str, None] = {}
         for row in self.rows[source]:
             if row.why is not None:
                 first, rest = row_words.first_sentence(row.why.text)
-                sentences[rest if first in said else row.why.text] = None
+                sentences[rest if first in in_the_open else row.why.text] = None
         at_other_bars = dict.fromkeys(
             bar for row in self.rows[source] for bar in row_words.at_bars(row)
         )

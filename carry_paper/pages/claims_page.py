@@ -35,8 +35,6 @@ HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 # Why a row is neither reproduced nor differs, as sentences without their end.
 REASONS = {
-    "mixed": "Between a third and two thirds of the runs show it",
-    "mostly": "The paper says it of all runs; two thirds or more show it, but not all",
     "no verdict": "The paper says it of one run of the author's, which is judged; ours are shown",
     "never": (
         "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
@@ -174,6 +172,8 @@ def reason(source: str, entry: JudgedClaim) -> str:
     if row.verdict != CANNOT_TELL:
         if entry.claim.beyond:
             return MEANINGS_BEYOND[row.verdict].rstrip(".")
+        if row.verdict in ("mixed", "mostly"):
+            return MEANINGS[row.verdict][1].rstrip(".")
         return REASONS.get(row.verdict, "")
     if row.settles.startswith("never"):
         return REASONS["never"]
