@@ -248,9 +248,8 @@ $(NPM_READY): | $(READY)
 axe: $(NPM_READY) #: every built page in a browser: what WCAG 2.1 forbids at level A or AA, and its layout; `make test` looks at some
 	@CARRY_AXE=every $(PY) -m pytest -n 2 --dist worksteal -q tests/book/test_accessibility.py tests/book/test_site.py
 
-net: $(READY) #: two minutes: few sums of every row, the playground, checksums against tests/golden/; then compare
+net: $(READY) #: two minutes: few sums of every row and the playground against tests/golden/; then compare
 	@$(PY) -m tests.net
-	@.venv/bin/carry verify
 	@$(MAKE) --no-print-directory compare
 
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist

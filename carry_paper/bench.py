@@ -4,10 +4,9 @@ Both are timed in turns, in one process on the same machine.
 """
 
 import math
-import os
 import platform
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from carry_core import sums
-from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.model import ModelConfig, Transformer, rotate
 from carry_fast import processor
 from carry_fast.layers import keep_memory
-from carry_paper.checksums import save_listed
 from carry_paper.schemas import read_json
 from carry_train import choice
-from carry_train.files import json_bytes
+from carry_train.files import write_json
 from carry_train.groups import RECIPES, Group
 from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
 from carry_train.trainer import BETAS, EPSILON, Trainer, commit
@@ -187,25 +184,14 @@ def saved(benchmark: str) -> dict[str, Any]:
     return read_json(path_of(benchmark), Benchmark, remedy).model_dump()
 
 
-def check_devices(benchmark: str, devices: Collection[Any]) -> None:
-    """Raise `BadInput` if the stored benchmark covers devices that are not among these."""
-    if os.path.lexists(path_of(benchmark)):
-        stored = {str(row["device"]) for row in saved(benchmark)["rows"] if "device" in row}
-        lost = sorted(stored - {*devices})
-        if lost:
-            raise BadInput(
-                f"{path_of(benchmark)} has rows of {', '.join(lost)}, which is not here: "
-                "run it there, or delete it to begin anew."
-            )
-
-
 def save(benchmark: str, rows: list[Row]) -> Path:
     """Write a benchmark's rows and what they were measured with; return the file."""
-    check_devices(benchmark, {row.get("device") for row in rows})
     conditions = {
         "processor": processor.this().model or platform.machine(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "commit": commit(),
     }
-    return save_listed(path_of(benchmark), json_bytes(conditions | {"rows": rows}))
+    path = path_of(benchmark)
+    write_json(path, conditions | {"rows": rows})
+    return path

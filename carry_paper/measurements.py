@@ -23,8 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
-from carry_paper.checksums import save_table
-from carry_paper.schemas import one_of, read_table
+from carry_paper.schemas import one_of, read_table, save_table
 from carry_train import groups
 
 # Those of a float32, and two more: a share of runs such as 5/6 stays on its side of a bar, which is

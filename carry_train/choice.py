@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -30,22 +30,6 @@ TIMED_SUMS = 256  # in a step that is timed
 TIMED_SECONDS, MOST_ROUNDS = 1.0, 10
 # Steps of groups that are more times as large as the main one are not timed.
 LARGEST_TIMED = 8
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A precision, and the milliseconds of a step in each that was timed to choose it, by name."""
-
-    precision: Precision
-    milliseconds: Mapping[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        others = {name: ms for name, ms in self.milliseconds.items() if name != str(self.precision)}
-        if not others:
-            return str(self.precision)
-        own = self.milliseconds[str(self.precision)]
-        in_words = "".join(f"; {name} {ms:.1f} ms" for name, ms in others.items())
-        return f"{self.precision}, the fastest here ({own:.1f} ms for {TIMED_SUMS} sums{in_words})"
 
 
 def trainer_class(precision: Precision) -> type[Trainer]:
@@ -99,7 +83,7 @@ def available(request: Request, group: Group, recipe: Recipe, device: str) -> li
     return precisions
 
 
-def choose(request: Request, group: Group, recipe: Recipe, device: str) -> Choice:
+def choose(request: Request, group: Group, recipe: Recipe, device: str) -> Precision:
     """Return the precision in which new runs of a group are trained by a recipe.
 
     If no format is asked for, it is the fastest one; if no implementation is, it is our own, where
@@ -111,10 +95,10 @@ def choose(request: Request, group: Group, recipe: Recipe, device: str) -> Choic
     precisions = available(request, group, recipe, device)
     if request.format is None:
         return fastest(precisions, group, device)
-    return Choice(precisions[0])
+    return precisions[0]
 
 
-def fastest(precisions: Collection[Precision], group: Group, device: str) -> Choice:
+def fastest(precisions: Collection[Precision], group: Group, device: str) -> Precision:
     """Return the fastest of some precisions: by timing, if there are several candidates on a CPU.
 
     PyTorch's steps are candidates only where we have none of our own, which are always faster.
@@ -124,10 +108,9 @@ def fastest(precisions: Collection[Precision], group: Group, device: str) -> Cho
     if not candidates:
         candidates = [TORCH_FP32, *([TORCH_BF16] if multiplies_bf16(device) else [])]
     if len(candidates) == 1 or not device.startswith("cpu"):
-        return Choice(candidates[-1])
+        return candidates[-1]
     milliseconds = timed(tuple(candidates), group, device)
-    best = min(candidates, key=lambda precision: milliseconds[str(precision)])
-    return Choice(best, milliseconds)
+    return min(candidates, key=lambda precision: milliseconds[str(precision)])
 
 
 def n_parameters(group: Group) -> int:
@@ -169,7 +152,7 @@ def timed(precisions: tuple[Precision, ...], group: Group, device: str) -> dict[
             trainer.train_epoch()  # a single step
             shortest[name] = min(shortest[name], 1e3 * (time.process_time() - began))
         rounds += 1
-    return {name: round(milliseconds, 1) for name, milliseconds in shortest.items()}
+    return shortest
 
 
 def multiplies_bf16(device: str) -> bool:

@@ -1,38 +1,27 @@
-"""How long a training takes, and whether it fits into memory, before it begins."""
+"""How long a training takes, before it begins."""
 
-import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import torch
-
-from carry_core.errors import BadInput
 from carry_core.sums import n_sums
 from carry_fast.layers import keep_memory
 from carry_train import groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import LARGEST_TIMED, Choice, n_parameters, trainer_class
+from carry_train.choice import LARGEST_TIMED, n_parameters, trainer_class
 from carry_train.groups import Group, Recipe
 from carry_train.precisions import Precision
 from carry_train.progress import Progress
 
 # A test is a forward pass: with the same sums it takes this share of the time of a step.
 TEST_OVER_STEP = 0.3
-FLOAT = 4  # bytes
-# The numbers that training keeps for each parameter: itself, its gradient, and Adam's two moments.
-KEPT_PER_PARAMETER = 4
-# Linux's file with the number of bytes that a container may use; `max` if there is no limit.
-CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def seconds_left(
     checkpoints: Checkpoints,
     todo: Mapping[int, Progress],
     device: str,
-    choices: Mapping[int, Choice],
+    choices: Mapping[int, Precision],
 ) -> float:
     """Return the seconds that it should take to finish some runs, each in its precision.
 
@@ -40,8 +29,8 @@ def seconds_left(
     """
     recipe, group = checkpoints.recipe, checkpoints.group
     seconds = 0.0
-    for precision in {choices[run].precision for run in todo}:
-        runs = [run for run in todo if choices[run].precision == precision]
+    for precision in {choices[run] for run in todo}:
+        runs = [run for run in todo if choices[run] == precision]
         epochs = [epochs_left(recipe, group, todo[run]) for run in runs]
         in_lockstep = device != "cpu"
         step = step_seconds(group, recipe, runs if in_lockstep else [0], device, precision)
@@ -89,41 +78,3 @@ def step_seconds(
 def size(group: Group, recipe: Recipe) -> int:
     """Return the multiplications of a forward pass of a batch, but for those of attention."""
     return n_parameters(group) * recipe.batch_size(group) * group.config.layout.length
-
-
-def check_memory(group: Group, recipe: Recipe, device: str) -> None:
-    """Raise `BadInput` if not even a single run of the group can be trained in this memory."""
-    needed, available = memory_needed(group, recipe), memory_of(device)
-    if needed > available:
-        raise BadInput(
-            f"{group.name} has {n_parameters(group):,} parameters: to train one run takes at least "
-            f"{needed / 2**30:,.0f} GiB of memory, and there are {available / 2**30:,.0f} here; "
-            "expected a smaller model."
-        )
-
-
-def memory_needed(group: Group, recipe: Recipe) -> int:
-    """Return the bytes of memory that training one run takes at least.
-
-    Besides the parameters, these are the hidden layers of the MLPs before and after the
-    nonlinearity. The last block has them at the positions of the answer only.
-    """
-    config = group.config
-    positions = (config.layers - 1) * config.layout.length + len(config.layout.answer)
-    hidden = 2 * recipe.batch_size(group) * positions * config.d_ff
-    return FLOAT * (KEPT_PER_PARAMETER * n_parameters(group) + hidden)
-
-
-def memory_of(device: str) -> float:
-    """Return the bytes of memory that a device has in all; infinity where that is not known."""
-    if device != "cpu":
-        _, total = torch.cuda.mem_get_info(device)
-        return float(total)
-    try:
-        machine = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except ValueError:
-        machine = math.inf
-    try:
-        return min(machine, float(int(CONTAINER_LIMIT.read_text())))
-    except (OSError, ValueError):
-        return machine

@@ -7,11 +7,10 @@ import torch
 from numpy.random import SeedSequence
 from torch import Tensor
 
-from carry_core.errors import BadInput
 from carry_train import gpu
 from carry_train.gpu import GpuStep, Sums
 from carry_train.groups import Group, Recipe
-from carry_train.precisions import Precision, named
+from carry_train.precisions import Precision
 from carry_train.stacked import Stack, threshold_of
 from carry_train.trainer import MOMENTS, TRITON_VERSION, State, Trainer
 
@@ -50,18 +49,7 @@ class GpuTrainer(Trainer):
         return self.gpu_step.test_epoch(long_sums or self.test_sums)
 
     def restore(self, states: list[State]) -> None:
-        """Go on from what `states` gave of the same runs.
-
-        Raises:
-            BadInput: They are from the middle of an epoch, as another precision leaves them.
-        """
-        record = states[0][1]
-        if record.get("batches", 0):
-            began_in = named(record["precision"])
-            raise BadInput(
-                f"Run {record['run']} of {self.group.name} stopped in the middle of an epoch, "
-                f"which triton cannot finish: go on with --precision {began_in}."
-            )
+        """Go on from what `states` gave of the same runs."""
         super().restore(states)
         done = self.epoch * self.steps_in_epoch
         self.train_sums.step.fill_(done)

@@ -8,13 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from carry_core.errors import BadInput
 from carry_fast.layers import keep_memory
 from carry_train import fused, groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import Choice, check_precision, choose, trainer_class
+from carry_train.choice import check_precision, choose, trainer_class
 from carry_train.groups import Group
 from carry_train.precisions import (
     FUSED_BF16,
@@ -46,16 +44,11 @@ Report = Callable[[str, str, float], None]
 
 @dataclass(frozen=True)
 class Conditions:
-    """The device, the requested precision and the seeds of a training.
-
-    With `switch`, checkpoints of another precision are continued: with this one's masks and
-    rounding, which the run's record says.
-    """
+    """The device, the requested precision and the seeds of a training."""
 
     device: str = "cpu"
     request: Request = PYTORCH
     seeds: Seeds = OWN
-    switch: bool = False
 
 
 REFERENCE = Conditions()
@@ -118,7 +111,7 @@ def last_test(trainer: Trainer) -> str:
 
 def precisions_of(
     checkpoints: Checkpoints, numbers: Collection[int], conditions: Conditions
-) -> dict[int, Choice]:
+) -> dict[int, Precision]:
     """Choose the precision of each run: a run that was begun keeps its own, if that is allowed.
 
     Raises:
@@ -129,36 +122,30 @@ def precisions_of(
     choices = {}
     for run in numbers:
         choice = None
-        if checkpoints.path(run).exists() and not conditions.switch:
+        if checkpoints.path(run).exists():
             began_in = named(checkpoints.load(run)[1]["precision"])
             if conditions.request.allows(began_in):
                 check_precision(began_in, group, recipe, device)
-                choice = Choice(began_in)
+                choice = began_in
         choices[run] = choice or choose(conditions.request, group, recipe, device)
-        resumable(checkpoints, run, choices[run].precision, conditions.switch)
+        resumable(checkpoints, run, choices[run])
     return choices
 
 
-def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) -> None:
+def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Resume from the runs' checkpoints; finetuning starts from the parent (App. H.2).
-
-    With `switch`, those of another precision are resumed too.
 
     Raises:
         BadInput: A checkpoint, or the parent's, cannot be used.
     """
     states = []
     for run in trainer.runs:
-        state = resumable(checkpoints, run, trainer.precision, switch)
+        state = resumable(checkpoints, run, trainer.precision)
         if state is not None:
             states.append(state)
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
-        if "test_loss" in trainer.history and "epochs" not in trainer.history:
-            # The run was started when every epoch was still followed by a test.
-            epochs = np.arange(1, trainer.epoch + 1)
-            trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
     elif trainer.group.parent is not None:
         parents = [parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs]
         trainer.load(parents)
@@ -167,14 +154,11 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints, switch: bool = False) ->
             seeds["parent"] = recorded(record)
 
 
-def resumable(
-    checkpoints: Checkpoints, run: int, precision: Precision, switch: bool = False
-) -> State | None:
+def resumable(checkpoints: Checkpoints, run: int, precision: Precision) -> State | None:
     """Return the run's checkpoint; None if it has none.
 
     Raises:
-        BadInput: It is damaged, or this step would not continue it bit by bit, unless `switch`
-            allows another precision.
+        BadInput: It is damaged, or this step would not continue it bit by bit.
     """
     path = checkpoints.path(run)
     if not path.exists():
@@ -183,12 +167,9 @@ def resumable(
     record = state[1]
     began_in = named(record["precision"])
     if began_in != precision:
-        if switch:
-            return state
         raise BadInput(
             f"{path} was trained in {began_in}, not {precision}: "
-            f"pass --precision {began_in}, or --switch-precision to go on "
-            "with other masks and rounding, or move it away."
+            f"pass --precision {began_in}, or move it away."
         )
     if precision in VERSIONS and record.get("step", 1) != VERSIONS[precision]:
         raise BadInput(
@@ -263,7 +244,7 @@ def train_group(
         for stack in stacks(todo, choices, conditions.device):
             if clock.over:
                 return False
-            precision = choices[stack[0]].precision
+            precision = choices[stack[0]]
             trainer = trainer_class(precision)(
                 checkpoints.group,
                 checkpoints.recipe,
@@ -272,8 +253,7 @@ def train_group(
                 precision,
                 conditions.seeds,
             )
-            trainer.timed = dict(choices[stack[0]].milliseconds)
-            prepare(trainer, checkpoints, conditions.switch)
+            prepare(trainer, checkpoints)
             if not train_runs(trainer, checkpoints, clock, report):
                 return False
             for run in stack:
@@ -283,14 +263,14 @@ def train_group(
 
 
 def stacks(
-    todo: Mapping[int, Progress], choices: Mapping[int, Choice], device: str
+    todo: Mapping[int, Progress], choices: Mapping[int, Precision], device: str
 ) -> list[list[int]]:
     """Return the runs grouped into those trained together, the most advanced ones first."""
     if device == "cpu":
         return [[run] for run in todo]
     together: dict[tuple[Progress, str], list[int]] = {}
     for run, progress in todo.items():
-        together.setdefault((progress, str(choices[run].precision)), []).append(run)
+        together.setdefault((progress, str(choices[run])), []).append(run)
     return [together[key] for key in sorted(together, reverse=True)]
 
 

@@ -21,7 +21,7 @@ from carry_core.model import ModelConfig, parameter_shapes
 from carry_train import fused
 from carry_train.fused import FusedStep
 from carry_train.groups import N_LONG, Group, Recipe
-from carry_train.precisions import FUSED, TORCH_BF16, TORCH_FP32, TORCH_TF32, Precision, named
+from carry_train.precisions import FUSED, TORCH_BF16, TORCH_FP32, TORCH_TF32, Precision
 from carry_train.seeds import OWN, Seeds
 from carry_train.stacked import Masks, Stack, threshold_of
 
@@ -104,8 +104,6 @@ class Trainer:
         history: Learning curves, as a list of rows `[run, …]`: those called `train_…` have a
             row for each epoch, all others a row for each test, after `epochs`.
         seconds: The wall time of each run: its share of the stack's.
-        timed: What was measured to choose the precision, in milliseconds by name; empty if it was
-            not chosen so.
         sessions: For each run, the machine and versions of its earlier epochs, if these were
             others.
     """
@@ -132,7 +130,6 @@ class Trainer:
         self.steps_in_epoch = recipe.steps_in_epoch(group)
         self.seeds = [seeds.record(run) for run in runs]
         self.seconds = [0.0] * len(runs)
-        self.timed: dict[str, float] = {}
         self.made_by = made_by(self.device)
         self.sessions: list[list[dict[str, Any]]] = [[] for _ in runs]
 
@@ -383,7 +380,6 @@ class Trainer:
             **self.made_by,
             "adam_step": self.adam_steps(),
             **self.step_version(),
-            **({"auto": self.timed} if self.timed else {}),
         }
         states = []
         for i, run in enumerate(self.runs):
@@ -407,8 +403,6 @@ class Trainer:
         first_tensors, first_record = states[0]
         self.epoch = first_record["epoch"]
         self.done = first_record.get("batches", 0)
-        if named(first_record["precision"]) == self.precision:
-            self.timed = first_record.get("auto", {})
         self.seconds = [record["seconds"] for _, record in states]
         together = {
             name: torch.stack([tensors[name] for tensors, _ in states]) for name in first_tensors
@@ -421,14 +415,10 @@ class Trainer:
             for name, rows in part(together, "history/").items()
         }
         for i, (_, record) in enumerate(states):
-            switched = named(record["precision"]) != self.precision
-            if not switched:
-                self.set_dropout_state(i, record["dropout"])
+            self.set_dropout_state(i, record["dropout"])
             self.sessions[i] = [*record.get("sessions", [])]
             before = {key: record[key] for key in self.made_by if key in record}
-            if switched:
-                before["precision"] = record["precision"]
-            if switched or before != self.made_by:
+            if before != self.made_by:
                 self.sessions[i].append({"epochs": self.epoch} | before)
 
     @torch.no_grad()

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from carry_core import load, runs
 from carry_core.errors import BadInput
-from carry_core.files import ROOT, data_dir
+from carry_core.files import ROOT
 from carry_core.runs import run_path
-from carry_paper import catalogue, checksums
+from carry_paper import catalogue
 from carry_paper.catalogue import load_curves
 from carry_paper.pages.page import Page
 from carry_paper.pages.provenance import provenance
@@ -173,39 +173,7 @@ def test_bad_parameters_are_named_in_one_line(two, call, complaint):
         call()
 
 
-# Files
-
-
-def test_checksums_find_what_is_damaged_or_missing(two, carry, refused):
-    for name in ("checkpoints/run0", "author/run0", "results/.hidden"):
-        path = data_dir() / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("not shipped")
-    checksums.write_checksums()
-    assert len(checksums.read_checksums()) == 4
-    assert carry("verify")[0] == 0
-    content = bytearray(two.read_bytes())
-    content[len(content) // 2] ^= 1
-    two.write_bytes(content)
-    two.with_suffix(".npz").unlink()
-    code, _, err = carry("verify")
-    assert code == 2
-    assert [line.split(":")[0] for line in err.splitlines()] == [
-        f"runs/{NAME}/quick/run0.npz is missing",
-        f"runs/{NAME}/quick/run0.safetensors is damaged",
-    ]
-    assert "run0.npz is missing" in refused(
-        "verify", "--accept", f"runs/{NAME}/quick/run0.safetensors"
-    )
-    refused("verify", "--accept", "../outside.md")
-
-
 # What is shipped
-
-
-def test_shipped_data_are_as_their_checksums(carry, monkeypatch):
-    monkeypatch.delenv("CARRY_DATA")
-    assert carry("verify")[0] == 0
 
 
 def test_shipped_runs_say_how_they_were_trained(monkeypatch):

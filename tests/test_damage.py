@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from carry_core.errors import BadInput
-from carry_paper import author, bench, catalogue, checksums, measurements
+from carry_paper import author, bench, catalogue, measurements
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import cells, interchange_maps, line_table
 from carry_paper.ledger import claims
@@ -24,7 +24,7 @@ from carry_paper.llm import head_survey, recordings
 from carry_paper.pages import author_side
 from carry_train import groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.files import replacing_all, save_run, sha256
+from carry_train.files import replacing_all, save_run
 from carry_train.trainer import Trainer
 from tests.helpers.trainings import save_random
 from tests.llm.test_recorded import planted
@@ -172,11 +172,6 @@ CASES: dict[str, Case] = {
         lambda data: write_text(data / "author" / "sources.json", {"x": {"files": {"a": DIGEST}}}),
         lambda data: author.imported_files(data / "author"),
     ),
-    "checksums": (
-        "SHA256SUMS",
-        lambda data: write_text(data / "SHA256SUMS", f"{DIGEST}  claims.yml\n"),
-        lambda data: checksums.read_checksums(),
-    ),
     "recording": (
         "author/llm/llemma.json",
         write_recording,
@@ -257,16 +252,6 @@ def arrays(**changes: Any) -> Callable[[Path], None]:
     return apply
 
 
-def hide_an_array(path: Path) -> None:
-    """Make the first entry of an `.npz` file's directory so long that it takes in the second."""
-    content = bytearray(path.read_bytes())
-    first = content.index(b"PK\x01\x02")
-    second = content.index(b"PK\x01\x02", first + 1)
-    end = content.index(b"PK\x05\x06")
-    content[first + 32 : first + 34] = (end - second).to_bytes(2, "little")
-    path.write_bytes(content)
-
-
 def rows(row: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None]:
     """A file with a row for each of some changes to a valid one."""
 
@@ -288,7 +273,6 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("weights", tensor("embed.weight", lambda p: p.to(torch.int8)), "embed.weight is torch.int8"),
     ("weights", tensor("norm.bias", lambda p: p * torch.nan), "not finite"),
     ("checkpoint", tensor("exp_avg/norm.bias", lambda p: p[:3]), "its exp_avg"),
-    ("curves", hide_an_array, "another number of arrays"),
     ("curves", arrays(test_loss=np.ones(18)), "test_loss is float64 [18], expected numbers [9]"),
     ("curves", arrays(test_loss=np.ones(9, int)), "test_loss is int64"),
     ("curves", arrays(epochs=np.array([9, 1]), test_loss=np.ones(2)), "do not ascend"),
@@ -311,8 +295,6 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("lines", rows(LINE, {}, {}), "a column of a run stands twice"),
     ("cells", rows(CELL, {}, {}), "a run of a cell stands twice"),
     ("author's side", arrays(x=np.ones((3, 2))), "must each be 1-dimensional"),
-    ("checksums", lambda path: path.write_text(f"{DIGEST}  ../secret\n"), "'../secret'"),
-    ("checksums", lambda path: path.write_text(f"{DIGEST}  a\n{DIGEST}  a\n"), "one twice"),
 ]
 
 
@@ -371,23 +353,6 @@ def test_files_that_belong_together_change_together(tmp_path, monkeypatch):
         write_new(first, tmp_path / "folder")
     assert (first.read_text(), two.read_text()) == ("new", "old")
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "folder"}
-
-
-def test_a_shipped_file_and_its_line_on_the_list_change_together(data, monkeypatch):
-    path = data / "results" / "x.json"
-    checksums.save_listed(path, b"old")
-    listed = checksums.path_of().read_bytes()
-    assert checksums.read_checksums() == {"results/x.json": sha256(path)}
-
-    monkeypatch.setattr(Path, "write_text", no_space)
-    with pytest.raises(BadInput, match="nothing was changed there"):
-        checksums.save_listed(path, b"new")
-    assert (path.read_bytes(), checksums.path_of().read_bytes()) == (b"old", listed)
-    with pytest.raises(BadInput, match="expected the name of a file relative to"):
-        checksums.save_listed(data / "author" / "x", b"")
-    monkeypatch.setenv("CARRY_DATA", str(path))  # where no list can be
-    with pytest.raises(BadInput, match="Cannot write .*SHA256SUMS: "):
-        checksums.save_listed(path / "x", b"")
 
 
 def test_a_survey_gives_way_to_none_of_fewer_prompts(data):

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from carry_core.files import data_dir
-from carry_paper import checksums
 from carry_paper.cli.progress import reporter
 from carry_paper.llm import head_survey
 from carry_paper.llm.model import inspect_model, library
@@ -38,7 +37,6 @@ def main(folder: Path, batches: Path) -> None:
         survey = surveyor.run()
         path = data_dir() / "llm" / name / head_survey.FILE
         survey.save(path)
-        checksums.write_checksums([path])
         print("\n".join(survey.lines()))
         print(head_survey.too_few_right(survey.answers))
 

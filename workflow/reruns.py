@@ -25,8 +25,7 @@ from nbformat import NotebookNode
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
 from carry_paper.ledger import ledger
-from carry_paper.pages.banner import BANNER
-from carry_paper.pages.parameters import INJECTED
+from carry_paper.pages.parameters import BANNER, INJECTED
 from carry_paper.pages.standalone import standalone
 from carry_train import groups
 

@@ -7,15 +7,14 @@ import sys
 import click
 
 from carry_core.errors import BadInput
-from carry_paper.cli import cells, data, ledger, llm, notebooks, train
+from carry_paper.cli import data, ledger, llm, train
 
 COMMANDS = (
     data.import_author,
-    data.verify,
     data.export_playground,
-    notebooks.fill,
+    data.fill,
     train.train,
-    cells.cell_command,
+    train.cell_command,
     train.bench_command,
     ledger.compare_command,
     ledger.claims_command,

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Collection
 from dataclasses import asdict
 from functools import cache, partial
@@ -17,7 +16,7 @@ from carry_core.files import data_dir
 from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
-from carry_paper.cli.options import JSON, SAVE, SOURCE, CsvTarget, Target, Whole, check_writable
+from carry_paper.cli.options import JSON, SAVE, SOURCE, Target, check_writable
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, compare, export, ledger, moved, registry
@@ -31,6 +30,12 @@ from carry_train.files import replacing, write_json
 ONLY = click.option(
     "--only", default="", metavar="PREFIX", help="Only rows whose id starts with this."
 )
+RECIPE = click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    help="Recipe of our runs [default: the one that leads].",
+)
+RUNS = click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
 
 
 @click.command("claims")
@@ -44,16 +49,14 @@ ONLY = click.option(
 @ONLY
 @click.option(
     "--against",
-    metavar="FILE|FOLDER|COMMIT",
-    help="Also list the rows that changed since then: an earlier output of --json, a data folder "
-    "with earlier measurements, or a commit.",
+    metavar="FILE|COMMIT",
+    help="Also list the rows that changed since then: an earlier output of --json, or a commit.",
 )
 @JSON
 def claims_command(source: str, only: str, against: str | None, json_file: Path | None) -> None:
     """Judge every number and statement of the paper, from what was measured (`carry measure`)."""
     earlier = moved.earlier_rows(against, source, only) if against is not None else None
-    author = ledger.measured("author") if source == "ours" else None
-    rows = ledger.rows(ledger.measured(source), author, only)
+    rows = ledger.rows(source, only)
     show(list(rows.values()))
     if json_file is not None:
         write_json(json_file, [asdict(row) for row in rows.values()])
@@ -68,20 +71,15 @@ def claims_command(source: str, only: str, against: str | None, json_file: Path 
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
 @ONLY
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    help="Recipe of our runs [default: the one that leads].",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
+@RECIPE
+@RUNS
 @click.option(
     "--sums",
     "n_sums",
-    type=Whole(1, measure.MAX_SUMS_PER_CLASS),
+    type=click.IntRange(1, measure.MAX_SUMS_PER_CLASS),
     help="Sums of each carry class on which runs are surveyed [default: all sums of up to three "
     "digits].",
 )
-@click.option("--again", is_flag=True, help="Measure all that is asked for, whatever is stored.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be measured.")
 def measure_command(
     source: str,
@@ -90,7 +88,6 @@ def measure_command(
     recipe: str | None,
     numbers: str | None,
     n_sums: int | None,
-    again: bool,
     dry_run: bool,
 ) -> None:
     """Measure what the rows of the ledger read, and store it in data/measurements.
@@ -107,11 +104,8 @@ def measure_command(
     def evidence() -> Evidence:
         return Evidence(source, {}, partial(click.echo, err=True), selection, surveyed)
 
-    measuring = Measuring(evidence(), asked)
-    whys = dict.fromkeys(measuring.asked, "asked for")
-    if not again:
-        whys = measuring.missing(table)
-        measuring = Measuring(evidence(), whys)
+    whys = Measuring(evidence(), asked).missing(table)
+    measuring = Measuring(evidence(), whys)
     if whys and not dry_run:
         check_writable(measurements.path_of(source).parent)
     for quantity, why in whys.items():
@@ -125,9 +119,7 @@ def measure_command(
         click.echo(f"{name_of(quantity.function)}: {len(rows)} rows")
     click.echo(f"{len(measuring.asked)} quantities measured.")
     if measuring.failed:
-        failed = ", ".join(measuring.failed)
-        click.echo(f"{len(measuring.failed)} failed unexpectedly: {failed}", err=True)
-        sys.exit(1)
+        raise click.ClickException(f"Failed unexpectedly: {', '.join(measuring.failed)}")
 
 
 @cache
@@ -161,17 +153,14 @@ def selected(name: str, recipe: str | None, numbers: str | None) -> dict[str, An
     return chosen
 
 
-@click.command("results", epilog=export.documentation())
+@click.command("results")
 @click.option(
     "--csv",
     "csv_file",
-    is_flag=False,
-    flag_value="-",
-    type=CsvTarget(),
-    metavar="[FILE]",
-    help="Write all rows to this file; without a name, print them.",
+    type=Target(dir_okay=False, writable=True),
+    help="Write all rows to this file.",
 )
-def results_command(csv_file: Path | str | None) -> None:
+def results_command(csv_file: Path | None) -> None:
     """Print the results of both sources, judged from what was measured (`carry measure`)."""
     table = export.stored()
     if table.empty:
@@ -182,34 +171,28 @@ def results_command(csv_file: Path | str | None) -> None:
     if csv_file is None:
         counts = table.groupby(["verdict", "source"], sort=False).size().unstack(fill_value=0)
         click.echo(counts.to_string())
-    elif csv_file == "-":
-        click.echo(export.csv_text(table), nl=False)
-    else:
-        with replacing(Path(csv_file)) as temporary:
-            temporary.write_text(export.csv_text(table), encoding="utf-8")
+        return
+    with replacing(csv_file) as temporary:
+        temporary.write_text(export.csv_text(table), encoding="utf-8")
 
 
 @click.command("interchange")
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
-@click.option(
-    "--pairs",
-    type=Whole(5, 10**6),
-    show_default=f"{interchange_maps.PAIRS} in {groups.MAIN}, {interchange_maps.PAIRS_OF_OTHERS}"
-    " in other groups",
-    help="Pairs of sums for swaps at an answer position; elsewhere a fifth of that.",
-)
 @JSON
 @SAVE
 def interchange_command(
-    source: str, names: tuple[str, ...], pairs: int | None, json_file: Path | None, save: bool
+    source: str, names: tuple[str, ...], json_file: Path | None, save: bool
 ) -> None:
     """Locate the carry in all runs of each GROUP, by swapping activations between two sums.
 
     Parts of the model are swapped one at a time. Without a GROUP, all groups that have runs are
     mapped.
     """
-    counts = pairs_by_group(source, names, pairs)
+    group_names = [groups.find(name).name for name in names]
+    if not group_names:
+        group_names = [name for name in groups.GROUPS if catalogue.find(name, source)]
+    counts = {name: interchange_maps.default_pairs(name) for name in group_names or [groups.MAIN]}
     if save:
         for name, n_pairs in counts.items():
             interchange_maps.check_replaces(source, name, n_pairs, catalogue.find(name, source))
@@ -226,40 +209,17 @@ def interchange_command(
         write_json(json_file, rows)
 
 
-def pairs_by_group(source: str, names: tuple[str, ...], pairs: int | None) -> dict[str, int]:
-    """Return the number of pairs of sums that are swapped in each group.
-
-    Args:
-        source: `ours` or `author`.
-        names: The groups; if there are none, all that have runs.
-        pairs: The number for all groups; if None, each group has its default.
-    """
-    group_names = [groups.find(name).name for name in names]
-    if not group_names:
-        group_names = [name for name in groups.GROUPS if catalogue.find(name, source)]
-    counts = {}
-    for name in group_names or [groups.MAIN]:
-        counts[name] = pairs or interchange_maps.default_pairs(name)
-    return counts
-
-
 @click.command("lines")
 @SOURCE
 @click.argument("names", metavar="[GROUP...]", nargs=-1)
-@click.option(
-    "--recipe",
-    type=click.Choice(list(groups.RECIPES)),
-    help="Recipe of our runs [default: the one that leads].",
-)
-@click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].")
-@JSON
+@RECIPE
+@RUNS
 @SAVE
 def lines_command(
     source: str,
     names: tuple[str, ...],
     recipe: str | None,
     numbers: str | None,
-    json_file: Path | None,
     save: bool,
 ) -> None:
     """Swap the carry, and the nine, between sums in each run of each GROUP, and say who wrote it.
@@ -270,16 +230,12 @@ def lines_command(
     selections = lines_by_group(source, names, recipe, numbers)
     if save and os.path.lexists(line_table.path_of()):
         line_table.saved()  # refuses a damaged table now, and not after half an hour
-    records = []
     for name, selection in selections.items():
         rows = line_table.measure_group(source, name, partial(click.echo, err=True), selection)
         summary = line_table.by_run(rows)
         click.echo(summary.drop(columns=["source", "group"]).to_string(index=False))
-        records += json.loads(rows.to_json(orient="records", double_precision=5))
         if save:
             line_table.save(rows)
-    if json_file is not None:
-        write_json(json_file, records)
 
 
 def lines_by_group(
@@ -323,7 +279,7 @@ def compare_command(names: tuple[str, ...], json_file: Path | None, html_file: P
 
     Runs are named by their group (listed or not), by the folder that has them, or by their file.
     """
-    subjects = [compare.subject(name) for name in dict.fromkeys(names)]
+    subjects = [compare.Subject.of(name) for name in dict.fromkeys(names)]
     keep_memory()
     answers_of: dict[str, list[ComparedRow]] = {}
     for subject in subjects:

@@ -12,8 +12,6 @@ from carry_paper.cli.options import (
     DEVICE,
     FOLDER,
     SEED,
-    THREADS,
-    Whole,
     check_writable,
     pick_device,
 )
@@ -27,7 +25,7 @@ DEFAULT_PAIRS = 3  # of heads that win most often, ablated where no heads are na
 
 @click.command("llm", short_help="Survey a language model on sums (Tab. 2, Fig. 6).")
 @click.argument("model")
-@click.option("--prompts", type=Whole(10, 100_000), default=1000)
+@click.option("--prompts", type=click.IntRange(10, 100_000), default=1000)
 @click.option(
     "--ablate",
     metavar="HEADS",
@@ -36,12 +34,14 @@ DEFAULT_PAIRS = 3  # of heads that win most often, ablated where no heads are na
     " [default: the three pairs that win most often]",
 )
 @click.option(
-    "--pairs", type=Whole(0, MOST_PAIRS), help="Number of pairs of frequent winners to ablate."
+    "--pairs",
+    type=click.IntRange(0, MOST_PAIRS),
+    help="Number of pairs of frequent winners to ablate.",
 )
 @click.option("--template", type=click.Choice(list(TEMPLATES)), default="bare")
 @DEVICE
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="[default: as the model has it]")
-@click.option("--batch", type=Whole(1, 10_000), default=25, help="Prompts in a batch.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=25, help="Prompts in a batch.")
 @click.option("--seed", type=SEED, default=42, help="Seed of the prompts and the random pairs.")
 @click.option("--out", type=FOLDER, help="Output folder [default: data/llm/NAME].")
 def llm(
@@ -108,13 +108,12 @@ def llm(
     show_default="data/llm/small",
 )
 @click.option("--device", default="cpu", callback=pick_device, help="cpu, cuda, …")
-@THREADS
-def train_llm(out: Path, device: str, threads: int) -> None:
+def train_llm(out: Path, device: str) -> None:
     """Train the small language model from scratch, in ten minutes on one CPU core."""
     library()
     from carry_paper.llm import small  # imports transformers, which may not be installed
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)  # the last bits depend on it
     model, record = small.train(small.RECIPE, device, partial(reporter(), "small"))
     names = small.publish(model, record, out)
     click.echo(f"Written to {out}: {', '.join(names)}.")

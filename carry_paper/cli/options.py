@@ -6,7 +6,6 @@ Wrong input is refused here, before anything long starts.
 import os
 import re
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,8 @@ import torch
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir, is_packaged
-from carry_paper.checksums import SUMS, is_listed
 from carry_paper.cli.progress import counted
 from carry_train.seeds import MOST_SEED
-
-
-def check_digits(value: Any) -> None:
-    """Refuse text that Python reads as a number despite other characters: `nan`, `١`, `1_0`."""
-    if isinstance(value, str) and not re.fullmatch("[-+.e0-9]+", value):
-        raise click.BadParameter(f"{value!r}, expected a number in the digits 0 to 9.")
-
-
-class Whole(click.IntRange):
-    """A whole number within bounds."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        check_digits(value)
-        return super().convert(value, param, ctx)
-
-
-class Number(click.FloatRange):
-    """A number within bounds, never NaN."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        check_digits(value)
-        return super().convert(value, param, ctx)
 
 
 class Target(click.Path):
@@ -53,50 +29,31 @@ class Target(click.Path):
         if self.dir_okay:
             check_writable(path)
             return path
-        check_writable(path.parent, path.name)
+        check_writable(path.parent)
         if path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
-        if is_listed(path):
-            self.fail(f"{path} is shipped with the book, expected another file.", param, ctx)
         return path
 
 
-class CsvTarget(Target):
-    """A file to write, or `-` for the terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == "-" else super().convert(value, param, ctx)
-
-
-def check_writable(folder: Path, file: str = "") -> None:
+def check_writable(folder: Path) -> None:
     """Check that a file can be created in a folder, which need not exist yet.
 
-    `file` is the file's name, which has to leave room for that of a temporary file.
-
     Raises:
-        BadInput: Nothing can be written there, or a name is too long.
+        BadInput: Nothing can be written there.
     """
     path = folder.absolute()
     if is_packaged(path):
         raise BadInput(
-            f"Cannot write to {folder / file}: it is part of the installed package. "
+            f"Cannot write to {folder}: it is part of the installed package. "
             "Name a folder of your own in CARRY_DATA."
         )
     # The folder, or the closest one above it that exists.
     place = next(part for part in (path, *path.parents) if os.path.lexists(part))
-    temporary_name = f".{file}.12345678"
     try:
         tempfile.TemporaryFile(dir=place).close()
-        for name in (*path.relative_to(place).parts, temporary_name, str(path / file)):
-            # This raises another OSError where a name, or the whole path, is too long.
-            with suppress(FileNotFoundError):
-                os.lstat(place / name)
     except OSError as error:
         raise BadInput(
-            f"Cannot write to {folder / file}: {error.strerror} ({place}). Choose another place."
+            f"Cannot write to {folder}: {error.strerror} ({place}). Choose another place."
         ) from error
 
 
@@ -117,17 +74,13 @@ def pick_device(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def check_results_writable(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     """Return `value`; if it is True, first check that results can be saved in the data folder."""
     if value:
-        results_dir = data_dir() / "results"
-        check_writable(data_dir(), SUMS)
-        check_writable(results_dir)
-        for folder in results_dir.rglob("*"):
-            if folder.is_dir():
-                check_writable(folder)
+        check_writable(data_dir() / "results")
     return value
 
 
 FOLDER = Target(file_okay=False)
-SEED = Whole(0, MOST_SEED)
+SEED = click.IntRange(0, MOST_SEED)
+COUNT = click.IntRange(min=1)
 
 DEVICE = click.option(
     "--device", default="auto", callback=pick_device, help="auto, cpu, cuda, cuda:1, …"
@@ -138,6 +91,11 @@ JSON = click.option(
     type=Target(dir_okay=False, writable=True),
     help="Also write the rows to this file, as a list.",
 )
+MINUTES = click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop, resumable, after this time.",
+)
 SAVE = click.option(
     "--save",
     is_flag=True,
@@ -146,7 +104,4 @@ SAVE = click.option(
 )
 SOURCE = click.option(
     "--source", type=click.Choice(runs.SOURCES), required=True, help="Our weights or the author's."
-)
-THREADS = click.option(
-    "--threads", type=Whole(1, 1024), default=1, help="CPU threads; the last bits depend on them."
 )

@@ -1,4 +1,4 @@
-"""Commands that train groups of runs, and that measure speed."""
+"""Commands that train groups of runs, or the runs of a cell, and that measure speed."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -7,42 +7,32 @@ from pathlib import Path
 import click
 import pandas as pd
 import torch
-from click.core import ParameterSource
 
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.runs import run_path
 from carry_paper import bench, catalogue
 from carry_paper.cli.options import (
+    COUNT,
     DEVICE,
     FOLDER,
-    JSON,
+    MINUTES,
     SAVE,
     SEED,
-    THREADS,
-    Number,
-    Whole,
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
-from carry_train import estimates, fused, groups, loop, precisions, progress
+from carry_paper.findings import cells
+from carry_train import estimates, fused, groups, loop, progress
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import Choice, multiplies_bf16
-from carry_train.files import write_json
 from carry_train.loop import Conditions
-from carry_train.precisions import AUTO, FORMATS, REQUESTS, TORCH, TORCH_BF16
+from carry_train.precisions import AUTO, REQUESTS, Precision
 from carry_train.progress import Progress
 from carry_train.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
-Choices = dict[str, dict[int, Choice]]  # of each group's missing runs, by its name
-# Options that shorten a training.
-SHORTER = {
-    "--runs 0": "one run",
-    "--recipe quick or minute": "fewer steps",
-    "--precision auto": "the fastest one here",
-}
+Choices = dict[str, dict[int, Precision]]  # of each group's missing runs, by its name
 
 
 @click.command(
@@ -54,9 +44,7 @@ SHORTER = {
     "--all", "all_groups", is_flag=True, help="Train every group, the most needed ones first."
 )
 @click.option("--runs", "numbers", help="Runs such as 0-5 or 0,2 [default: the group's own].")
-@click.option(
-    "--epochs", type=Whole(min=1), help="Stop after this many epochs [default: the recipe's]."
-)
+@click.option("--epochs", type=COUNT, help="Stop after this many epochs [default: the recipe's].")
 @click.option(
     "--recipe",
     type=click.Choice(list(groups.RECIPES)),
@@ -74,7 +62,6 @@ SHORTER = {
     " here. A step is computed in C++ (fused) or Triton where possible, else by PyTorch; a name"
     " such as torch-fp32 asks for one of these [default: fp32].",
 )
-@THREADS
 @click.option(
     "--out",
     type=FOLDER,
@@ -86,15 +73,7 @@ SHORTER = {
 @click.option("--init-seed", type=SEED, help="Use initial weights of this run [default: its own].")
 @click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
 @click.option("--mask-seed", type=SEED, help="Use dropout masks of this run [default: its own].")
-@click.option(
-    "--switch-precision",
-    "switch",
-    is_flag=True,
-    help="Go on from checkpoints of another precision, with other masks and rounding.",
-)
-@click.option(
-    "--minutes", type=Number(0, 1e6, min_open=True), help="Stop, resumable, after this time."
-)
+@MINUTES
 @click.option(
     "--dry-run", is_flag=True, help="Only say what would be trained, and about how long it takes."
 )
@@ -106,13 +85,11 @@ def train(
     recipe: str,
     device: str,
     precision: str,
-    threads: int,
     out: Path,
     split_seed: int | None,
     init_seed: int | None,
     order_seed: int | None,
     mask_seed: int | None,
-    switch: bool,
     minutes: float | None,
     dry_run: bool,
 ) -> None:
@@ -121,8 +98,8 @@ def train(
     seeds = Seeds(init_seed, order_seed, mask_seed, split_seed)
     if all_groups == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
-    torch.set_num_threads(threads)
-    conditions = Conditions(device, REQUESTS[precision], seeds, switch)
+    torch.set_num_threads(1)  # the last bits depend on it
+    conditions = Conditions(device, REQUESTS[precision], seeds)
 
     plan: Plan = []
     chosen: Choices = {}
@@ -130,12 +107,9 @@ def train(
         check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
         missing = progress.missing(checkpoints, run_numbers, out, seeds)
-        if missing:
-            estimates.check_memory(checkpoints.group, checkpoints.recipe, device)
         chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)
         plan.append((checkpoints, missing))
     loop.check_parents(plan)
-    say_what_precision_means(precision, chosen, device)
 
     # A GPU would first compile the kernels of every group, and takes minutes for all runs of one.
     print_plan(plan, out, device, chosen, is_timed=dry_run or device == "cpu")
@@ -151,38 +125,7 @@ def train(
             return
 
 
-def say_what_precision_means(requested: str, chosen: Choices, device: str) -> None:
-    """Say on stderr if the requested precision has a new name, is our own step, or is slow here."""
-    used = {choice.precision for of_runs in chosen.values() for choice in of_runs.values()}
-    if requested in precisions.RENAMED:
-        new_name = precisions.RENAMED[requested]
-        click.echo(f"--precision {requested} is now called {new_name}.", err=True)
-    if is_given("--precision") and requested in FORMATS:
-        ours = sorted(str(precision) for precision in used if precision.implementation != TORCH)
-        if ours:
-            click.echo(
-                f"--precision {requested} is {ours[0]} here; "
-                f"PyTorch's own step is torch-{requested}.",
-                err=True,
-            )
-    if TORCH_BF16 in used and device == "cpu" and fused.bf16_instructions() is False:
-        # With `auto`, it is the precision of a checkpoint from another processor.
-        remedy = "add --switch-precision" if requested == AUTO else "choose --precision auto"
-        click.echo(
-            f"{TORCH_BF16}: this processor has no instructions for bf16, so a step takes several"
-            f" times as long as in fp32; {remedy} for the fastest one.",
-            err=True,
-        )
-
-
-def is_given(option: str) -> bool:
-    """Return True if the user has given an option, such as `--runs`, whatever its default is."""
-    context = click.get_current_context()
-    (name,) = [parameter.name for parameter in context.command.params if option in parameter.opts]
-    return context.get_parameter_source(str(name)) is not ParameterSource.DEFAULT
-
-
-def in_words(of_runs: Mapping[int, Choice]) -> str:
+def in_words(of_runs: Mapping[int, Precision]) -> str:
     """Return the precisions of some runs: `fused-fp32`; `run 0 torch-fp32, run 1 fused-fp32`."""
     names = {str(choice) for choice in of_runs.values()}
     if len(names) == 1:
@@ -229,43 +172,74 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
             f"{group.name}: {group}; {loop.runs_in_words(missing)}, {epochs} a run,"
             f" {about}in {in_words(of_runs)}."
         )
-    n_runs = [len(missing) for _, missing in plan]
-    if is_timed and any(n_runs):
-        estimated = f"In all about {total} on {device}, estimated from a step of each group."
-        click.echo(estimated + shorter(max(n_runs), device))
+    if is_timed and any(missing for _, missing in plan):
+        click.echo(f"In all about {total} on {device}, estimated from a step of each group.")
 
 
-def shorter(n_runs: int, device: str) -> str:
-    """Return a sentence with options that would shorten a training of so many runs of a group."""
-    would_not = set()
-    if n_runs == 1:
-        would_not.add("--runs")
-    if not multiplies_bf16(device):
-        would_not.add("--precision")
-    unused = []
-    for words, meaning in SHORTER.items():
-        option = words.split()[0]
-        if option not in would_not and not is_given(option):
-            unused.append(f"{words} ({meaning})")
-    return f" Shorter: {', '.join(unused)}." if unused else ""
+@click.command("cell")
+@click.argument("group", metavar="GROUP")
+@click.option("--runs", "numbers", default=cells.RUNS, help="Runs such as 200-231 or 200,202.")
+@click.option(
+    "--recipe",
+    type=click.Choice(list(groups.RECIPES)),
+    default="minute",
+    help="Recipe of the runs.",
+)
+@click.option(
+    "--new",
+    type=click.Choice(cells.NEW),
+    default=cells.NOTHING,
+    help="What each run has that the run with its number has not, by a seed of its own: one"
+    " rounding unit in an initial weight of each matrix, or other dropout masks, another order of"
+    " the training sums, another split, other initial weights.",
+)
+@click.option("--steps", type=COUNT, help="Length of the schedule [default: the recipe's].")
+@click.option("--epochs", type=COUNT, help="Stop after these epochs [default: all].")
+@click.option(
+    "--precision",
+    type=click.Choice([name for name in REQUESTS if name != AUTO]),
+    metavar="FORMAT",
+    default="fp32",
+    help="Number format of matrix products, as `carry train` takes it; a cell has one.",
+)
+@MINUTES
+def cell_command(
+    group: str,
+    numbers: str,
+    recipe: str,
+    new: str,
+    steps: int | None,
+    epochs: int | None,
+    precision: str,
+    minutes: float | None,
+) -> None:
+    """Train the runs of GROUP that the table of cells lacks, measure them and store the values.
+
+    Their weights are removed once they are measured. It resumes where an earlier call stopped.
+    """
+    clock = loop.Clock(minutes)
+    torch.set_num_threads(1)  # the last bits depend on it
+    cell = cells.find_cell(group, recipe, new, steps, epochs)
+    check_writable(cells.path_of().parent)
+    request = REQUESTS[precision]
+    todo = cells.missing(cell, loop.parse_run_numbers(numbers, cell.group), request)
+    for run in todo:
+        if not cells.make_run(cell, run, request, clock, reporter()):
+            click.echo("Time is up; the same command goes on from here.")
+            return
+    click.echo(f"{len(todo)} runs were made; the cell is complete in {cells.path_of()}.")
 
 
 @click.command("bench")
 @click.argument("what", type=click.Choice(["train"]))
-@JSON
 @SAVE
-def bench_command(what: str, json_file: Path | None, save: bool) -> None:
+def bench_command(what: str, save: bool) -> None:
     """Compare the speed of our training step with that of plain PyTorch."""
-    has_gpu = torch.cuda.is_available()
-    if save and not has_gpu:
-        bench.check_devices(what, {"cpu"})
     rows = bench.train()
-    if has_gpu:
+    if torch.cuda.is_available():
         rows += bench.train("cuda", [groups.find(groups.MAIN)], 6)
     click.echo(pd.DataFrame(rows).to_string(index=False, na_rep=""))
     for reason in filter(None, map(fused.why_not, fused.VERSIONS)):
         click.echo(reason)
     if save:
         bench.save(what, rows)
-    if json_file is not None:
-        write_json(json_file, rows)

@@ -32,9 +32,8 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.model import ModelConfig, Transformer
 from carry_fast import processor
-from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line, corners
-from carry_paper.schemas import one_of, read_table
+from carry_paper.schemas import one_of, read_table, save_table
 from carry_train import choice, groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.curves import read_curves

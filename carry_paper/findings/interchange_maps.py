@@ -20,9 +20,8 @@ from carry_core.model import Transformer
 from carry_core.pairs import VARIABLES
 from carry_fast.swaps import components
 from carry_paper import catalogue
-from carry_paper.checksums import save_table
 from carry_paper.findings.interchange import CELL, PairCounts, completed, pair_counts, sweep
-from carry_paper.schemas import one_of, read_table
+from carry_paper.schemas import one_of, read_table, save_table
 from carry_train import groups
 
 COLUMNS = ["source", "group", "run", *CELL, "pairs", "accuracy", "elsewhere"]  # of a record

@@ -24,12 +24,11 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
 from carry_paper import catalogue
-from carry_paper.checksums import save_table
 from carry_paper.findings import carry_line, corners, critiques, scrubbing
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.findings.evidence import Evidence
-from carry_paper.schemas import one_of, read_table
+from carry_paper.schemas import one_of, read_table, save_table
 from carry_train import groups
 
 # Of a column in padded groups, which have more columns: pairs, and sums in each state.

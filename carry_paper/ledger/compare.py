@@ -133,6 +133,11 @@ class Subject:
     name: str
     loaded: GroupRuns
 
+    @classmethod
+    def of(cls, name: str) -> "Subject":
+        """Return the runs of a group or of a path; raise `BadInput` as `catalogue.load`."""
+        return cls(name, catalogue.load(name))
+
     @property
     def words(self) -> str:
         """Return the group in words, the runs, and how they were trained."""
@@ -140,15 +145,6 @@ class Subject:
         plural = "s" if len(self.loaded.numbers) > 1 else ""
         description = groups.find(self.loaded.group)
         return f"{description}; run{plural} {numbers}, {self.loaded.training}"
-
-
-def subject(name: str) -> Subject:
-    """Return the runs of a group or of a path.
-
-    Raises:
-        BadInput: As `catalogue.load`.
-    """
-    return Subject(name, catalogue.load(name))
 
 
 class Given(Evidence):
@@ -346,13 +342,11 @@ class Reference:
     """
 
     def __init__(self, compared: GroupRuns) -> None:
-        folder = reference_folder()
-        self.rows = ledger.by_id("ours", folder)
+        self.folder = reference_folder()
+        self.rows = ledger.by_id("ours", self.folder)
         self.recipe = compared.record["recipe"]
-        table = kinds_of_run.table(folder)
-        ours = table[table.source == "ours"]
-        by_recipe = ours[ours.recipe == self.recipe]
-        self.table = by_recipe if len(by_recipe) else ours
+        table = kinds_of_run.table(self.folder)
+        self.table = self._by_recipe(table[table.source == "ours"])
 
     def of_row(self, id_: str) -> dict[str, Any]:
         """Return the fields of an `ComparedRow` that tell the spread of our runs in a row."""
@@ -369,9 +363,7 @@ class Reference:
         """Return the same for a column of the table of many seeds."""
         if column not in self.table:
             return {"seeds": []}
-        values = self.table[column].dropna().tolist()
-        recipes = " and ".join(f"“{recipe}”" for recipe in sorted(set(self.table.recipe)))
-        fields = {"seeds": values, "seeds_of": f"{len(values)} runs of {MAIN}, {recipes}"}
+        fields = _seeds(self.table, self.table[column])
         if f"{column} shows" in self.table:
             shows = self.table[f"{column} shows"].dropna()
             fields["seeds_show"] = (int(shows.sum()), len(shows))
@@ -379,15 +371,23 @@ class Reference:
 
     def of_lines(self, column: str) -> dict[str, Any]:
         """Return the same for a column of the stored carry lines of our main group."""
-        if not os.path.lexists(line_table.path_of(reference_folder())):
+        if not os.path.lexists(line_table.path_of(self.folder)):
             return {"seeds": []}
-        table = line_table.saved(reference_folder())
-        ours = table[(table.source == "ours") & (table.group == MAIN)]
-        by_recipe = ours[ours.recipe == self.recipe]
-        rows = by_recipe if len(by_recipe) else ours
-        values = line_table.by_run(rows)[column].dropna().tolist()
-        recipes = " and ".join(f"“{recipe}”" for recipe in sorted(set(rows.recipe)))
-        return {"seeds": values, "seeds_of": f"{len(values)} runs of {MAIN}, {recipes}"}
+        lines = line_table.saved(self.folder)
+        rows = self._by_recipe(lines[(lines.source == "ours") & (lines.group == MAIN)])
+        return _seeds(rows, line_table.by_run(rows)[column])
+
+    def _by_recipe(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows by the recipe of the runs that are compared; all if there are none."""
+        by_recipe = rows[rows.recipe == self.recipe]
+        return by_recipe if len(by_recipe) else rows
+
+
+def _seeds(rows: pd.DataFrame, column: "pd.Series[Any]") -> dict[str, Any]:
+    """Return the values of a column that our runs have, and these runs in words."""
+    values = column.dropna().tolist()
+    recipes = " and ".join(f"“{recipe}”" for recipe in sorted(set(rows.recipe)))
+    return {"seeds": values, "seeds_of": f"{len(values)} runs of {MAIN}, {recipes}"}
 
 
 # ---- frames, for a terminal and for figures

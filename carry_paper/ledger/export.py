@@ -1,4 +1,4 @@
-"""The ledger's rows as one table with documented columns, for `carry results --csv` and pages."""
+"""The ledger's rows as one table, for `carry results --csv` and pages."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,55 +12,23 @@ from carry_paper.ledger import ledger
 from carry_paper.ledger.results import Row
 
 NUMBER = ".6g"  # what a float32 holds
-# The columns, and what they have. book/reading.md and `carry results --help` list them.
-COLUMNS = {
-    "source": "whose weights: `author` or `ours`",
-    "id": "the claim's id in `data/claims.yml`",
-    "where": "the place in the paper",
-    "groups": "the groups of runs that it is about",
-    "paper": "the printed number; empty for a finding",
-    "value": "the measured value, the mean over runs; empty if it was not run",
-    "std": "its standard deviation between runs, with n − 1",
-    "low": (
-        "the lower end of the 95% interval of the difference; for a finding, of its share of runs"
-    ),
-    "high": "the upper end of that interval",
-    "tolerance": "how far the value may lie from the printed one",
-    "verdict": "the verdict",
-    "n": "the number of runs on which it is judged",
-    "runs": "these runs, with their group if there are several",
-    "values": "the value of each run",
-    "shows": "of a finding: true or false for each run, or null if it cannot tell",
-    "settles": "what would settle a verdict of `can't tell`",
-    "cause": "the kind of cause, if the row is not reproduced",
-    "why": "the cause in words",
-    "rule": "the rule that gave the verdict",
-    "reason": "the reason for that rule",
-    "detail": "what else was measured, or why it was not run",
-}
 
 
 def table(rows: Mapping[str, Iterable[Row]]) -> pd.DataFrame:
-    """Return a line for each row of each source, with the columns `COLUMNS`.
+    """Return a line for each row of each source; lists are written as JSON.
 
-    Lists are written as JSON.
+    `book/reading.md` says what the columns have.
     """
     records = []
     for source, rows_of_source in rows.items():
         for row in rows_of_source:
             records.append(_record(source, row))
-    return pd.DataFrame(records, columns=list(COLUMNS), dtype=object)
+    return pd.DataFrame(records, dtype=object)
 
 
 def stored() -> pd.DataFrame:
     """Return the table of all rows that are stored, of both sources."""
     return table({source: ledger.by_id(source).values() for source in SOURCES})
-
-
-def documentation() -> str:
-    """Return the list of columns for `carry results --help`."""
-    lines = [f"{name}: {meaning}." for name, meaning in COLUMNS.items()]
-    return "\b\nColumns of the CSV; lists are written as JSON:\n" + "\n".join(lines)
 
 
 def csv_text(data: pd.DataFrame, number: str = NUMBER) -> str:

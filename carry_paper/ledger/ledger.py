@@ -57,46 +57,28 @@ def by_id(source: str, folder: Path | None = None) -> Rows:
     Raises:
         BadInput: The table is damaged.
     """
-    if not measurements.is_stored(source, folder):
-        return {}
-    return _by_id(source, folder, _versions(folder))
+    return query(source, folder) if measurements.is_stored(source, folder) else {}
 
 
-def measured(source: str, folder: Path | None = None) -> "Measured":
-    """Return what was measured on a source's runs, as it is stored in this data folder."""
-    return _measured(source, folder, _versions(folder))
+def rows(source: str, only: str = "") -> Rows:
+    """Return the row of each claim whose id starts with `only`, also if nothing was measured."""
+    judged = query(source)
+    return {claim.id: judged[claim.id] for claim in claims.chosen(only)}
 
 
-def _versions(folder: Path | None) -> tuple[Any, ...]:
-    """Return what a ledger is judged from, as a key of a cache: its files, with their times."""
-    versions: list[Any] = []
+def query(source: str, folder: Path | None = None) -> "Query":
+    """Return the rows of a source, as they follow from the tables in a data folder."""
+    versions: list[Any] = [id(claims.claims())]
     for name in runs.SOURCES:
         path = measurements.path_of(name, folder)
         versions.append((path, path.stat().st_mtime_ns if os.path.lexists(path) else 0))
-    return (*versions, id(claims.claims()))
+    return _query(source, folder, tuple(versions))
 
 
 @lru_cache(maxsize=8)
-def _by_id(source: str, folder: Path | None, versions: tuple[Any, ...]) -> "Query":
-    own = _measured(source, folder, versions)
-    return Query(own, _measured("author", folder, versions) if source == "ours" else None)
-
-
-@lru_cache(maxsize=8)
-def _measured(source: str, folder: Path | None, _versions: tuple[Any, ...]) -> "Measured":
-    return Measured(source, measurements.read(source, folder))
-
-
-def rows(measured: "Measured", author: "Measured | None" = None, only: str = "") -> Rows:
-    """Return a row with a verdict for each claim, by id.
-
-    Args:
-        measured: The source's measurements.
-        author: The author's, with which ours are compared.
-        only: The beginning of the ids.
-    """
-    query = Query(measured, author)
-    return {claim.id: query[claim.id] for claim in claims.chosen(only)}
+def _query(source: str, folder: Path | None, versions: tuple[Any, ...]) -> "Query":
+    author = _query("author", folder, versions).measured if source == "ours" else None
+    return Query(Measured(source, measurements.read(source, folder)), author)
 
 
 class Measured:
@@ -749,7 +731,7 @@ def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = No
     if not measurements.is_stored(source):
         return False
     files = list(paths or catalogue.find(group, source).values())
-    behind = measured(source)
+    behind = query(source).measured
     if not files:
         return False
     if source == "ours" and len(files) != len(behind.runs.get(group, ())):
@@ -766,8 +748,7 @@ def _is_of(path: Path, digests: Collection[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, _modified: int) -> str:
-    (weights,) = runs.load(path).weights.values()
-    return runs.digest(weights)
+    return runs.digest(runs.TrainedRun.at(path).weights_at(None))
 
 
 def of_these_weights(source: str, name: str) -> Row:

@@ -1,9 +1,6 @@
 """Measures quantities on runs: from weights to rows of the table of measurements."""
 
-import re
-import traceback
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -166,7 +163,8 @@ class Measuring:
                 rows.append(self._row(quantity, (places[0], None), {REASON: str(error)}))
             except Exception as error:
                 self.failed.append(name_of(quantity.function))
-                rows.append(self._row(quantity, (places[0], None), {REASON: unforeseen(error)}))
+                reason = f"It failed unexpectedly: {' '.join(repr(error).split())}."
+                rows.append(self._row(quantity, (places[0], None), {REASON: reason}))
             else:
                 rows += [self._row(quantity, key, x) for key, x in fields_by_key.items()]
         return rows
@@ -289,14 +287,3 @@ def key_of(index: Any, place: str) -> Key:
     if isinstance(index, tuple):
         return index[0], int(index[1])
     return (index, None) if isinstance(index, str) else (place, int(index))
-
-
-def unforeseen(error: Exception) -> str:
-    """Return a line on an unforeseen error, with its place in our code."""
-    frames = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        if re.search("carry_(core|paper)", frame.filename):
-            frames.append(frame)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-    message = " ".join(str(error).split())
-    return f"It failed unexpectedly: {type(error).__name__}: {message} ({place})."

@@ -1,5 +1,6 @@
 """Rows of the ledger that moved since an earlier result: to another verdict, value or rule."""
 
+import json
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -7,32 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import RootModel
 
 from carry_core.errors import BadInput
-from carry_core.files import data_dir
+from carry_core.files import data_dir, reading
 from carry_core.runs import SOURCES
 from carry_paper import measurements
-from carry_paper.ledger import ledger
+from carry_paper.ledger import claims, ledger
 from carry_paper.ledger.results import Row
-from carry_paper.schemas import read_json
+from carry_train.files import read_text
 
 LAST_BITS = 1e-5  # two processors round the stored digits of one value differently
-REMEDY = "name what `carry claims --json` writes, an earlier table of measurements, or a commit"
-
-
-class Rows(RootModel[list[Row]]):
-    """The rows that `carry claims --json` writes."""
+REMEDY = "name what `carry claims --json` writes, or a commit"
 
 
 def earlier_rows(name: str, source: str, only: str = "") -> ledger.Rows:
     """Return the rows of an earlier result whose id starts with `only`, by id.
 
-    Those of a table, or of the tables of a commit, are judged by today's rules; those that
-    `--json` wrote have the verdicts of their day.
+    Those of a commit's measurements are judged by today's rules; those that `--json` wrote have
+    the verdicts of their day.
 
     Args:
-        name: A file of `--json`; a folder with tables of measurements; or a commit.
+        name: A file of `--json`, or a commit.
         source: `ours` or `author`.
         only: The beginning of the ids.
 
@@ -40,23 +36,18 @@ def earlier_rows(name: str, source: str, only: str = "") -> ledger.Rows:
         BadInput: It is none of these, or has no measurements of this source.
     """
     path = Path(name)
-    if path.is_dir():
-        return _of_tables(path, source, only)
     if not path.exists() and _is_commit(name):
         with tempfile.TemporaryDirectory() as folder:
             for table_source in SOURCES:
                 _extract(name, measurements.path_of(table_source, Path(folder)))
-            return _of_tables(Path(folder), source, only)
-    rows = read_json(path, Rows, REMEDY).root
+            if not measurements.is_stored(source, Path(folder)):
+                raise BadInput(f"{name} has no measurements of {source}: {REMEDY}.")
+            by_id = ledger.by_id(source, Path(folder))
+            return {claim.id: by_id[claim.id] for claim in claims.chosen(only)}
+    text = read_text(path, REMEDY)
+    with reading(path, REMEDY):
+        rows = [Row(**row) for row in json.loads(text)]
     return {row.id: row for row in rows if row.id.startswith(only)}
-
-
-def _of_tables(folder: Path, source: str, only: str) -> ledger.Rows:
-    """Return the rows of the tables in a data folder, judged by today's rules."""
-    if not measurements.is_stored(source, folder):
-        raise BadInput(f"{folder} has no measurements of {source}: {REMEDY}.")
-    author = ledger.measured("author", folder) if source == "ours" else None
-    return ledger.rows(ledger.measured(source, folder), author, only)
 
 
 def _is_commit(name: str) -> bool:

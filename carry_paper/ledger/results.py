@@ -3,23 +3,16 @@
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
-
-from carry_paper.ledger.claims import Why, check_numbers
+from carry_paper.ledger.claims import Why
 from carry_paper.ledger.exchangeability import TableTest
-from carry_paper.ledger.verdicts import NOT_RUN, VERDICTS
-from carry_paper.schemas import one_of
+from carry_paper.ledger.verdicts import NOT_RUN
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 # Runs disagree if there is a gap between them of more than this share of the quantity's range.
 APART = 1 / 3
-Verdict = Annotated[str, one_of(VERDICTS)]
-Value = Annotated[
-    Any, AfterValidator(lambda value: None if value is None else check_numbers(value))
-]
 
 
 @dataclass(frozen=True)
@@ -53,20 +46,16 @@ class Row:
             distance from perfect, by that bar; only where this is another verdict.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False
-    )
-
     id: str
     where: str = ""
-    paper: Value = None
-    value: Value = None
-    std: Value = None
+    paper: Any = None
+    value: Any = None
+    std: Any = None
     runs: list[Any] = field(default_factory=list)
     tolerance: float | None = None
-    verdict: Verdict = NOT_RUN
+    verdict: str = NOT_RUN
     detail: str = ""
-    n: Annotated[int, Field(ge=0)] = 0
+    n: int = 0
     fields: dict[str, list[Any]] = field(default_factory=dict)
     interval: list[list[float]] | None = None
     rule: str = ""
@@ -75,15 +64,7 @@ class Row:
     settles: str = ""
     table: TableTest | None = None
     why: Why | None = None
-    sensitivity: dict[str, Verdict] = field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def check_lengths(self) -> "Row":
-        """Raise `ValueError` unless `fields` have an entry for each run."""
-        lengths = {name: len(entries) for name, entries in self.fields.items()}
-        if len({*lengths.values()}) > 1:
-            raise ValueError(f"{self.id} has fields of unequal lengths: {lengths}")
-        return self
+    sensitivity: dict[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> list[str]:

@@ -7,8 +7,10 @@ of. Rows that can hardly fail are no part of it, and the book's own findings, be
 counted apart.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.results import Row
@@ -18,16 +20,63 @@ from carry_paper.ledger.verdicts import CANNOT_TELL, NO_VERDICT, NOT_RUN
 JUDGED = ("reproduced", "mostly", "mixed", CANNOT_TELL, "differs")
 
 
-@dataclass(frozen=True)
-class Tally:
-    """A source's printed numbers, or its findings.
+class Kind(NamedTuple):
+    """A kind of row that is counted by itself.
 
     Attributes:
+        name: Its name.
+        remark: What counts as one, for those who add up.
+        names: The words for one with a verdict, and for several.
+        has: Returns True for a claim of this kind.
+    """
+
+    name: str
+    remark: str
+    names: Mapping[str, tuple[str, str]]
+    has: Callable[[Claim], bool]
+
+
+def table_of(claim: Claim) -> str:
+    """Return the table with which a number is counted, the beginning of its cells' ids; or ""."""
+    return claim.table or ("tab2" if claim.section == "Table 2" else "")
+
+
+_HOLDS = {
+    "reproduced": ("holds", "hold"),
+    "mostly": ("holds mostly", "hold mostly"),
+    "mixed": ("holds in some runs", "hold in some runs"),
+    CANNOT_TELL: ("is open", "are open"),
+    "differs": ("fails", "fail"),
+}
+NUMBERS = Kind(
+    "printed numbers",
+    "each table counts once",
+    {
+        "reproduced": ("reproduced", "reproduced"),
+        CANNOT_TELL: ("can’t tell", "can’t tell"),
+        "differs": ("differs", "differ"),
+    },
+    lambda claim: claim.paper is not None and not table_of(claim),
+)
+FINDINGS = Kind(
+    "findings", "what the paper says in words", _HOLDS, lambda claim: bool(claim.finding)
+)
+BEYOND = Kind("beyond the paper", "the book’s own findings", _HOLDS, lambda claim: claim.beyond)
+KINDS = (NUMBERS, FINDINGS, BEYOND)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A source's rows of a kind.
+
+    Attributes:
+        kind: The kind.
         verdicts: The number of judged ones by verdict, of `JUDGED`.
         unjudged: The number of those that are shown and not judged.
         not_run: The number of those that were not run.
     """
 
+    kind: Kind
     verdicts: Mapping[str, int]
     unjudged: int
     not_run: int
@@ -47,16 +96,13 @@ class Tally:
         """The number of all by verdict, those of none included; they add up to `total`."""
         return {**self.verdicts, NO_VERDICT: self.unjudged, NOT_RUN: self.not_run}
 
-    def words(self, names: Mapping[str, tuple[str, str]]) -> str:
+    def words(self) -> str:
         """Return the tally in words, such that each count is beside what it is a share of.
 
         For example `of 65, 18 were judged: 8 reproduced, 10 can’t tell; 27 are shown and not
         judged, 20 were not run`.
-
-        Args:
-            names: The words for one with a verdict, and for several.
         """
-        parts = [f"{n} {names[v][n != 1]}" for v, n in self.verdicts.items() if n]
+        parts = [f"{n} {self.kind.names[v][n != 1]}" for v, n in self.verdicts.items() if n]
         judged = "1 was" if self.judged == 1 else f"{self.judged or 'none'} were"
         sentence = f"of {self.total}, {judged} judged"
         if parts:
@@ -69,25 +115,6 @@ class Tally:
             were = "was" if self.not_run == 1 else "were"
             others.append(f"{self.not_run} {were} not run")
         return "; ".join([sentence, ", ".join(others)] if others else [sentence])
-
-
-NUMBERS = {
-    "reproduced": ("reproduced", "reproduced"),
-    CANNOT_TELL: ("can’t tell", "can’t tell"),
-    "differs": ("differs", "differ"),
-}
-FINDINGS = {
-    "reproduced": ("holds", "hold"),
-    "mostly": ("holds mostly", "hold mostly"),
-    "mixed": ("holds in some runs", "hold in some runs"),
-    CANNOT_TELL: ("is open", "are open"),
-    "differs": ("fails", "fail"),
-}
-
-
-def table_of(claim: Claim) -> str:
-    """Return the table with which a number is counted, the beginning of its cells' ids; or ""."""
-    return claim.table or ("tab2" if claim.section == "Table 2" else "")
 
 
 def tables(rows: Mapping[str, Row], claims: Iterable[Claim]) -> dict[str, str]:
@@ -112,40 +139,17 @@ def tables(rows: Mapping[str, Row], claims: Iterable[Claim]) -> dict[str, str]:
     return verdicts
 
 
-def numbers(rows: Mapping[str, Row], claims: Collection[Claim], left_out: Collection[str]) -> Tally:
-    """Return the tally of printed numbers, each table counted once; `left_out` are ids."""
-    single = []
-    for claim in claims:
-        if claim.paper is not None and not table_of(claim) and claim.id not in left_out:
-            single.append(rows[claim.id].verdict)
-    return _counted([*single, *tables(rows, claims).values()])
-
-
-def findings(
-    rows: Mapping[str, Row], claims: Collection[Claim], left_out: Collection[str]
+def counted(
+    kind: Kind, rows: Mapping[str, Row], claims: Collection[Claim], left_out: Collection[str]
 ) -> Tally:
-    """Return the tally of findings that the paper states in words; `left_out` are ids."""
+    """Return the tally of a source's rows of a kind; `left_out` are ids."""
     verdicts = []
     for claim in claims:
-        if claim.finding and claim.id not in left_out:
+        if kind.has(claim) and claim.id not in left_out:
             verdicts.append(rows[claim.id].verdict)
-    return _counted(verdicts)
-
-
-def beyond(rows: Mapping[str, Row], claims: Collection[Claim], left_out: Collection[str]) -> Tally:
-    """Return the tally of the book's own findings, beyond the paper; `left_out` are ids."""
-    own = [claim.id for claim in claims if claim.beyond and claim.id not in left_out]
-    return _counted([rows[name].verdict for name in own])
-
-
-def _counted(verdicts: Collection[str]) -> Tally:
-    by_verdict = dict.fromkeys(JUDGED, 0)
-    unjudged = not_run = 0
-    for verdict in verdicts:
-        if verdict == NO_VERDICT:
-            unjudged += 1
-        elif verdict == NOT_RUN:
-            not_run += 1
-        else:
-            by_verdict[verdict] += 1
-    return Tally(by_verdict, unjudged, not_run)
+    if kind is NUMBERS:
+        verdicts += tables(rows, claims).values()
+    count = Counter(verdicts)
+    return Tally(
+        kind, {verdict: count[verdict] for verdict in JUDGED}, count[NO_VERDICT], count[NOT_RUN]
+    )

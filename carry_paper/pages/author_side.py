@@ -7,7 +7,6 @@ floats rounded to three digits. These arrays of text, numbers or booleans are in
 compares them with what the pages compute now.
 """
 
-import io
 import json
 import os
 from pathlib import Path
@@ -21,9 +20,8 @@ from pydantic import TypeAdapter
 from carry_core.errors import BadInput
 from carry_core.files import author_dir, data_dir, reading
 from carry_paper import author
-from carry_paper.checksums import save_listed
 from carry_paper.plots.sides import AUTHORS, OURS, Arrays
-from carry_train.files import read_arrays
+from carry_train.files import read_arrays, replacing
 
 # The bits of a float32 that are stored: three digits, which compress to half the size.
 STORED_BITS = np.int32(~0x1FFF)
@@ -97,10 +95,9 @@ def store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
                 f"{path} was made from {lost[0]} as well: import the whole release, or delete it"
                 " first."
             )
-    content = io.BytesIO()
-    sources = np.array(json.dumps(released))
-    np.savez_compressed(content, sources=sources, **cast(dict[str, Any], arrays))
-    save_listed(path, content.getvalue())
+    arrays["sources"] = np.array(json.dumps(released))
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **cast(dict[str, Any], arrays))
 
 
 def check(path: Path, data: pd.DataFrame | Arrays) -> None:

@@ -29,7 +29,11 @@ SOURCES = {"author": "author’s weights", "ours": "ours"}
 NAMES = {"author": "Author’s", "ours": "Ours"}
 NOT_IN_AN_ID = re.compile(r"[^\w-]+")
 TEMPLATES = environment()
-TEMPLATES.globals["in_words"] = strips.in_words
+TEMPLATES.globals |= {
+    "in_words": strips.in_words,
+    "verdict_in_words": in_words,
+    "meaning": row_words.meaning,
+}
 
 
 class Pill(NamedTuple):
@@ -37,21 +41,15 @@ class Pill(NamedTuple):
 
     Attributes:
         id: The id of its explanation on the page.
-        verdict: One of `verdicts.VERDICTS`.
-        name: The same in words; a row beyond the paper holds, or does not hold.
         words: The verdict in words, such as `10 can't tell · ±0.3`.
         row: A row of the ledger that has it.
-        meaning: The meaning of the verdict, in a sentence.
         beyond: True if the paper does not say it, so that nothing differs from the paper.
         on_rows: Sentences on these rows: their rule, the runs that differ, what would settle them.
     """
 
     id: str
-    verdict: str
-    name: str
     words: str
     row: Row
-    meaning: str
     beyond: bool
     on_rows: list[str]
 
@@ -176,11 +174,8 @@ class Line:
                 on_rows.append(f"{row_words.what_settles(undecided)}.")
         return Pill(
             id=NOT_IN_AN_ID.sub("-", f"verdict-{source}-{row.id}-{row.verdict}"),
-            verdict=row.verdict,
-            name=in_words(row.verdict, beyond=self.claims[0].beyond),
             words=words,
             row=row,
-            meaning=row_words.meaning(row),
             beyond=self.claims[0].beyond,
             on_rows=[sentence for sentence in on_rows if sentence],
         )
@@ -198,37 +193,33 @@ class Line:
         return f"largest gap in {cell}: {gap}" if gap else ""
 
     @property
-    def whys(self) -> list[Why]:
-        """The causes why the line is not reproduced, in a sentence each; none is said twice."""
+    def _said(self) -> dict[tuple[str, str], list[str]]:
+        """The sources of each reason that the box says in the open: its cause, its sentence."""
         sources: dict[tuple[str, str], list[str]] = {}
         for source, rows in self.rows.items():
             for row in rows:
                 if row.why is not None and row.verdict in TO_EXPLAIN:
                     sentence = row_words.first_sentence(row.why.text)[0]
                     sources.setdefault((row.why.cause, sentence), []).append(source)
+        return sources
+
+    @property
+    def whys(self) -> list[Why]:
+        """The causes why the line is not reproduced, in a sentence each; none is said twice."""
         sentences: dict[str, list[str]] = {}
-        for (cause, sentence), of_sources in sources.items():
+        for (cause, sentence), of_sources in self._said.items():
             whose = "" if {*of_sources} == {*SOURCES} else f"{NAMES[of_sources[0]]}: "
             sentences.setdefault(cause, []).append(f"{whose}{sentence}")
         return [Why(cause, CAUSES[cause], own) for cause, own in sentences.items()]
 
-    @property
-    def _said(self) -> set[str]:
-        """The first sentences of the reasons that the box says in the open, of either source."""
-        in_the_open = set()
-        for rows in self.rows.values():
-            for row in rows:
-                if row.why is not None and row.verdict in TO_EXPLAIN:
-                    in_the_open.add(row_words.first_sentence(row.why.text)[0])
-        return in_the_open
-
     def more(self, source: str) -> str:
         """Return the rest of the reasons, and at which other bars the verdict would be another."""
+        in_the_open = {sentence for _, sentence in self._said}
         sentences: dict[str, None] = {}
         for row in self.rows[source]:
             if row.why is not None:
                 first, rest = row_words.first_sentence(row.why.text)
-                sentences[rest if first in self._said else row.why.text] = None
+                sentences[rest if first in in_the_open else row.why.text] = None
         at_other_bars = dict.fromkeys(
             bar for row in self.rows[source] for bar in row_words.at_bars(row)
         )

@@ -6,13 +6,12 @@ template writes.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
-import pandas as pd
 from markupsafe import Markup, escape
 
 from carry_core import runs
@@ -36,8 +35,6 @@ HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
 # Why a row is neither reproduced nor differs, as sentences without their end.
 REASONS = {
-    "mixed": "Between a third and two thirds of the runs show it",
-    "mostly": "The paper says it of all runs; two thirds or more show it, but not all",
     "no verdict": "The paper says it of one run of the author's, which is judged; ours are shown",
     "never": (
         "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
@@ -108,7 +105,7 @@ class Outcomes:
 
         It also says if other weights are stored now.
         """
-        measured = ledger.measured(source).runs
+        measured = ledger.query(source).measured.runs
         if not measured:
             return f"No results yet: `carry measure --source {source}` makes them."
         if source == "author":
@@ -147,7 +144,7 @@ def read(source: str | None = None) -> Outcomes:
     rows: dict[str, ledger.Rows] = {}
     order: dict[str, dict[str, int]] = {}
     for name in SOURCES if source is None else (source,):
-        rows[name] = by_source[name] or ledger.rows(ledger.measured(name))
+        rows[name] = by_source[name] or ledger.rows(name)
         worst_first = sorted(rows[name].values(), key=badness)
         order[name] = {row.id: place for place, row in enumerate(worst_first)}
 
@@ -175,6 +172,8 @@ def reason(source: str, entry: JudgedClaim) -> str:
     if row.verdict != CANNOT_TELL:
         if entry.claim.beyond:
             return MEANINGS_BEYOND[row.verdict].rstrip(".")
+        if row.verdict in ("mixed", "mostly"):
+            return MEANINGS[row.verdict][1].rstrip(".")
         return REASONS.get(row.verdict, "")
     if row.settles.startswith("never"):
         return REASONS["never"]
@@ -196,42 +195,17 @@ def in_words(counts: Mapping[str, int], signs: bool = False) -> str:
     return ", ".join(parts)
 
 
-class Tallied(NamedTuple):
-    """A kind of row, how many there are, and the tally and its words of each source.
-
-    Attributes:
-        kind: `printed numbers`, `findings` or `beyond the paper`.
-        remark: What counts as one, for those who add up.
-        tallies: The tally of each source.
-        names: The words for its verdicts.
-    """
-
-    kind: str
-    remark: str
-    tallies: dict[str, tally.Tally]
-    names: Mapping[str, tuple[str, str]]
-
-    def words(self, source: str) -> str:
-        """Return the tally of a source in words."""
-        return self.tallies[source].words(self.names)
-
-
-def tallied(outcomes: Outcomes) -> list[Tallied]:
-    """Return the tally of each kind of row; those that can hardly fail are in none."""
+def tallied(outcomes: Outcomes) -> list[dict[str, tally.Tally]]:
+    """Return each source's tally of each kind of row; those that can hardly fail are in none."""
     all_claims = [entry.claim for entry in outcomes.entries]
     left_out = {entry.claim.id for entry in outcomes.entries if entry.weightless}
-    kinds = []
-    for kind, remark, count, names in (
-        ("printed numbers", "each table counts once", tally.numbers, tally.NUMBERS),
-        ("findings", "what the paper says in words", tally.findings, tally.FINDINGS),
-        ("beyond the paper", "the book’s own findings", tally.beyond, tally.FINDINGS),
-    ):
-        tallies = {}
-        for source in outcomes.sources:
-            rows = {entry.claim.id: entry.rows[source] for entry in outcomes.entries}
-            tallies[source] = count(rows, all_claims, left_out)
-        kinds.append(Tallied(kind, remark, tallies, names))
-    return kinds
+    rows: dict[str, dict[str, Row]] = {}
+    for source in outcomes.sources:
+        rows[source] = {entry.claim.id: entry.rows[source] for entry in outcomes.entries}
+    return [
+        {source: tally.counted(kind, own, all_claims, left_out) for source, own in rows.items()}
+        for kind in tally.KINDS
+    ]
 
 
 def n_hardly_fail(outcomes: Outcomes) -> int:
@@ -306,43 +280,12 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     if name in ("differing", "grouped"):
         n_rows = sum(map(len, entries.values()))
     text = f"{n_rows} differ" if name == "differing" else f"{n_rows} rows"
-    return Html(html, text, data_of(name, outcomes))
-
-
-def data_of_tally(outcomes: Outcomes) -> pd.DataFrame:
-    """Return the tally as a table: a row for each kind and source, a column for each verdict."""
-    counts = {}
-    for kind in tallied(outcomes):
-        for source, own in kind.tallies.items():
-            counts[kind.kind, source] = own.counts
-    return pd.DataFrame(counts).T.rename_axis(["kind", "source"]).reset_index()
-
-
-def data_of(name: str, outcomes: Outcomes) -> pd.DataFrame | None:
-    """Return the data of a part that is a table; None for a list, whose rows the ledger has."""
-    if name == "legend":
-        meanings = [(verdict, *texts) for verdict, texts in MEANINGS.items()]
-        return pd.DataFrame(meanings, columns=["verdict", "of a number", "of a finding"])
-    if name == "tally":
-        return data_of_tally(outcomes)
-    if name == "tables":
-        return pd.DataFrame([asdict(test) for test in table_tests(outcomes)])
-    if name == "overview":
-        verdicts = []
-        for entry in outcomes.entries:
-            for source in outcomes.sources:
-                verdicts.append(
-                    (entry.claim.section, entry.claim.part, source, entry.verdict(source))
-                )
-        columns = ["section", "part", "source", "verdict"]
-        counts = pd.DataFrame(verdicts, columns=columns).groupby(columns, sort=False)
-        return counts.size().rename("rows").reset_index()
-    if name == "ledger":
-        rows = {}
-        for source in outcomes.sources:
-            rows[source] = [entry.rows[source] for entry in outcomes.entries]
-        return export.table(rows)
-    return None
+    if name != "ledger":
+        return Html(html, text)
+    rows = {}
+    for source in outcomes.sources:
+        rows[source] = [entry.rows[source] for entry in outcomes.entries]
+    return Html(html, text, export.table(rows))
 
 
 def words(plain: str) -> Markup:

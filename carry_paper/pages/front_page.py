@@ -51,7 +51,7 @@ def tally(outcomes: Outcomes) -> dict[str, str]:
     values = {}
     for name, kind in {"numbers": numbers, "findings": findings}.items():
         for source in outcomes.sources:
-            values[f"{name}_{source}"] = kind.words(source)
+            values[f"{name}_{source}"] = kind[source].words()
     return values
 
 

@@ -14,6 +14,7 @@ figures with a `name` by {glue:}`name`. What else they say is typed, and a fact 
 build where it is not so.
 """
 
+import html
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -30,7 +31,7 @@ from carry_paper.catalogue import GroupRuns, find, is_path, load, load_curves
 from carry_paper.findings.interchange_maps import MapsOfRuns
 from carry_paper.ledger import ledger
 from carry_paper.pages import author_side, box, parameters
-from carry_paper.pages.banner import BANNER, Banner
+from carry_paper.pages.html import Html
 from carry_paper.pages.provenance import measured_anew, provenance, tested_epochs
 from carry_paper.pages.show import glue, show
 from carry_paper.pages.values import in_ranges, listed_runs
@@ -76,11 +77,16 @@ class PageWithoutRuns:
     as_in_the_book: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        parameters.check_injected()
         changed = parameters.changed()
         self.as_in_the_book = not changed and not IN_JUPYTER & os.environ.keys()
         if changed:
-            show(Banner(parameters.own(), changed), name=BANNER)
+            own, _ = parameters.own_and_injected()
+            line = (
+                f"The text is about the page as it is in the book ({parameters.in_words(own)});"
+                f" figures and tables are yours ({parameters.in_words(changed)})."
+            )
+            text = html.escape(line, quote=False)
+            show(Html(f"<p><strong>{text}</strong></p>", line), name=parameters.BANNER)
 
     @property
     def judged_group(self) -> str | None:

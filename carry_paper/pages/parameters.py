@@ -14,55 +14,36 @@ MIN_EXAMPLES = 10
 MAX_EXAMPLES = 200_000
 # Papermill begins the cell with its parameters by this line.
 INJECTED = "# Parameters\n"
+BANNER = "banner"  # the name of the line that says that they are a reader's own
 
 
-def check_injected() -> None:
-    """Check that a page has every parameter that papermill was given.
+def own_and_injected() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the page's own parameters, which are the book's, and those that papermill was given.
 
-    Papermill puts them into a cell of its own, after the one tagged `parameters`.
+    Papermill puts them into a cell of its own, after the one tagged `parameters`. Both are empty
+    where it was given none, and outside of papermill.
+    """
+    cells = executed_cells()
+    places = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
+    if not places:
+        return {}, {}
+    return _values("\n".join(cells[: places[0]])), _values(cells[places[0]])
+
+
+def changed() -> dict[str, Any]:
+    """Return the parameters for which papermill was given other values than the page's own.
 
     Raises:
         BadInput: The page does not have one of them.
     """
-    cells = executed_cells()
-    injected = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
-    if not injected:
-        return
-    declared = [name for cell in cells[: injected[0]] for name in _assigned(cell)]
-    unknown = [name for name in _assigned(cells[injected[0]]) if name not in declared]
+    own, injected = own_and_injected()
+    unknown = [name for name in injected if name not in own]
     if unknown:
         plural = "s" if len(unknown) > 1 else ""
         raise BadInput(
-            f"Unknown parameter{plural} {', '.join(unknown)}: "
-            f"expected some of {', '.join(declared)}."
+            f"Unknown parameter{plural} {', '.join(unknown)}: expected some of {', '.join(own)}."
         )
-
-
-def was_injected() -> bool:
-    """Return True if papermill was given parameters of a page."""
-    return any(cell.startswith(INJECTED) for cell in executed_cells())
-
-
-def injected() -> str:
-    """Return the parameters that papermill was given, as it wrote them; "" if it was given none."""
-    cells = [cell for cell in executed_cells() if cell.startswith(INJECTED)]
-    statements = ast.parse(cells[0]).body if cells else []
-    return ", ".join(ast.unparse(statement) for statement in statements)
-
-
-def changed() -> dict[str, Any]:
-    """Return the parameters for which papermill was given other values than the page's own."""
-    books = own()
-    given = [cell for cell in executed_cells() if cell.startswith(INJECTED)]
-    values = _values(given[0]) if given else {}
-    return {name: value for name, value in values.items() if value != books.get(name)}
-
-
-def own() -> dict[str, Any]:
-    """Return the page's own parameters, which are the book's; empty outside of papermill."""
-    cells = executed_cells()
-    injected_at = [i for i, cell in enumerate(cells) if cell.startswith(INJECTED)]
-    return _values("\n".join(cells[: injected_at[0]])) if injected_at else {}
+    return {name: value for name, value in injected.items() if value != own[name]}
 
 
 def in_words(values: Mapping[str, Any]) -> str:
@@ -78,17 +59,13 @@ def executed_cells() -> Sequence[str]:
     return cells
 
 
-def _assigned(code: str) -> list[str]:
-    """Return the names that code assigns to, in their order."""
-    nodes = ast.walk(ast.parse(code))
-    return [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-
-
 def _values(code: str) -> dict[str, Any]:
     """Return the values that code assigns, by name; the code is a cell with parameters."""
     values: dict[str, Any] = {}
     exec(code, values)
-    return {name: values[name] for name in _assigned(code)}
+    nodes = ast.walk(ast.parse(code))
+    assigned = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return {name: values[name] for name in assigned}
 
 
 def check_addends(config: ModelConfig, a: object, b: object) -> None:

@@ -35,7 +35,6 @@ from torch import Tensor
 
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
-from carry_core.hooks import HookAt, Point
 from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
 from carry_core.model import Transformer
 from carry_paper import catalogue
@@ -44,7 +43,7 @@ from carry_paper.findings import adder, carry_line, corners, dynamics, geometry,
 from carry_paper.plots.attention import attention_bar, attention_map
 from carry_paper.plots.style import WIDTH, style, svg
 from carry_train.files import replacing
-from carry_train.groups import DIGITS, MAIN, find
+from carry_train.groups import MAIN, find
 
 CHOSEN = {MAIN: range(6), "n1_s0.3_w0.2": (0,), "n3_s0.3_w0.2": (0,), "decoder_n2_s0.3_w0.2": (0,)}
 # The sliders over training: a group, a curve, and the number of epochs from one step to the next.
@@ -72,25 +71,15 @@ def has_run(group: str, run: int) -> bool:
     return run in CHOSEN.get(group, ())
 
 
-def address(
-    run: str,
-    numbers: tuple[int, int] = FIRST_SUM,
-    intervention: Intervention | Combined | None = None,
-    *,
-    coordinates: Mapping[str, float] | None = None,
-    page: str = "../book/playground.html",
-) -> str:
-    """Return a link that opens the page on a run's sum, with an intervention if one is given.
+def address(run: str, intervention: Intervention | Combined | None = None) -> str:
+    """Return a link from a notebook that opens the page on the first sum of a run.
 
     Args:
         run: A group and a run's number, such as `n2_s0.3_w0.2/0`.
-        numbers: The two numbers that are added.
         intervention: What is switched off. A patch needs a source in it.
-        coordinates: Where coordinates are held, from -0.5 to 1.5, by id (`coordinate_hook`).
-        page: The page's path from where the link is; by default from a notebook.
 
     Raises:
-        BadInput: The page does not have the run, or the model cannot answer the sum.
+        BadInput: The page does not have the run.
     """
     names = [f"{group}/{number}" for group, chosen in CHOSEN.items() for number in chosen]
     if run not in names:
@@ -98,18 +87,11 @@ def address(
             f"{run}: the playground does not have this run; expected one such as {names[0]}. "
             "Ask `has_run` first."
         )
-    if min(numbers) < 0 or sum(numbers) >= 10**DIGITS:
-        raise BadInput(
-            f"{numbers[0]} + {numbers[1]}: expected two numbers whose sum has at most {DIGITS} "
-            "digits."
-        )
-    link = f"{page}#run={run}&sum={numbers[0]}+{numbers[1]}"
+    a, b = FIRST_SUM
+    link = f"../book/playground.html#run={run}&sum={a}+{b}"
     if intervention is not None:
         compact = json.dumps(json.loads(intervention.to_json()), separators=(",", ":"))
         link += f"&do={quote(compact, safe='/:,')}"
-    if coordinates:
-        held = (f"{name}:{round(value, 3):g}" for name, value in coordinates.items())
-        link += f"&line={','.join(held)}"
     return link
 
 
@@ -259,41 +241,6 @@ def _mean_coordinate(fitted: corners.Corners, direction: Tensor, states: Collect
         resid_mid = fitted.resid_mid[place, fitted.right[place]].double()
         means_of_states.append((resid_mid @ direction.double()).mean().item())
     return round(sum(means_of_states) / len(means_of_states), 6)
-
-
-def coordinate_hook(model: Transformer, coordinates: Mapping[str, float]) -> HookAt:
-    """Return a hook that holds the coordinates of carries and nines.
-
-    0 is the mean without a carry, or of a next column less than nine; 1 is that with a carry, or of
-    a nine. The stream is moved along the line, at the position that answers the column, until the
-    coordinate has this value. Everything else in the stream stays.
-
-    Args:
-        model: A model of two layers or more.
-        coordinates: Each coordinate by the id of its line, such as `hundreds` or `tens-nine`.
-
-    Raises:
-        BadInput: There is no such line.
-    """
-    by_id = {line.id: line for line in lines(model)}
-    missing = sorted(set(coordinates) - set(by_id))
-    if missing:
-        raise BadInput(f"This model has no coordinate {missing[0]}: expected one of {[*by_id]}.")
-    held = [(by_id[name], value) for name, value in coordinates.items()]
-
-    def hold(point: str, x: Tensor) -> Tensor:
-        assert isinstance(point, Point)
-        x = x.clone()
-        for line, value in held:
-            if line.position not in point.positions:
-                continue
-            row = point.positions.index(line.position)
-            target = line.zero + value * (line.one - line.zero)
-            step = (target - x[:, row] @ line.direction) / line.direction.square().sum()
-            x[:, row] += step[:, None] * line.direction
-        return x
-
-    return HookAt(frozenset(line.name for line, _ in held), hold)
 
 
 def line_parts(model: Transformer) -> Parts:

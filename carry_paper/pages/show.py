@@ -17,7 +17,7 @@ from PIL import Image
 
 from carry_paper.pages.data_files import CSV, csv_of, is_wanted
 from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.parameters import injected, was_injected
+from carry_paper.pages.parameters import in_words, own_and_injected
 from carry_paper.plots.style import style, svg
 
 # The prefix of the MIME type of an output that only other cells show.
@@ -53,8 +53,9 @@ def show(item: Any, name: str | None = None, alt: str = "", data: Any = None) ->
     )
     metadata: dict[str, Any] = {"scrapbook": {"name": name, "mime_prefix": ""}} if name else {}
     if isinstance(item, Figure):
-        if was_injected():
-            alt = alt_with_parameters(alt, injected())
+        _, injected = own_and_injected()
+        if injected:
+            alt = alt_with_parameters(alt, in_words(injected))
         outputs: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
             outputs["image/svg+xml"] = svg(item, alt)

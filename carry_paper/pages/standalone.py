@@ -19,9 +19,9 @@ from nbformat import NotebookNode
 
 from carry_core.errors import BadInput
 from carry_core.files import ROOT, reading
-from carry_paper.pages.banner import BANNER
 from carry_paper.pages.data_files import write_beside
 from carry_paper.pages.minus import minus_signs
+from carry_paper.pages.parameters import BANNER
 from carry_paper.pages.show import GLUED
 from carry_train.files import read_text, replacing
 

@@ -23,7 +23,7 @@ from tests.helpers.trainings import FEW, few_sums, save_random
 def main_run():
     """A shipped run, asked by its path on few sums."""
     path = catalogue.find(MAIN, recipe="quick", runs=[7])[7]
-    subject = compare.subject(str(path))
+    subject = compare.Subject.of(str(path))
     with dissecting_few():
         answers = compare.ask(subject, pairs=FEW, surveyed=few_sums)
     return {answer.id: answer for answer in answers}
@@ -108,7 +108,7 @@ def test_any_shape_of_model_can_be_asked(data, few_random_sums, name):
     """Random weights are compared too; ours come from the repository, not from this data folder."""
     group = groups.find(name)
     save_random(group, (2,), "quick", 9)
-    answers = compare.ask(compare.subject(name), pairs=8, surveyed=few_sums)
+    answers = compare.ask(compare.Subject.of(name), pairs=8, surveyed=few_sums)
     assert json.loads(json.dumps([asdict(answer) for answer in answers]))
     assert {run for answer in answers for run in answer.runs} == {"2"}
     assert compare.reference_folder() == ROOT / "data"

@@ -117,7 +117,7 @@ def test_a_quantity_that_fails_takes_no_other_with_it(monkeypatch):
     table = measuring.rows()
     assert measuring.failed == ["test_quantities.fall"]
     monkeypatch.setitem(registry.ROWS, CLAIM, failing)
-    with pytest.raises(ledger.NotRun, match=r"KeyError: 'train_whole' \(\w+\.py:\d+\)"):
+    with pytest.raises(ledger.NotRun, match=r"KeyError\('train_whole'\)"):
         ledger.combine(claims.claims()[CLAIM], ledger.Measured("ours", table))
     monkeypatch.setitem(registry.ROWS, CLAIM, working)
     assert ledger.combine(claims.claims()[CLAIM], ledger.Measured("ours", table)).row.runs

@@ -276,5 +276,5 @@ def test_reasons_and_places_come_from_the_claims_and_are_not_stored(monkeypatch,
     entry = registry.entry("finding/staircase")
     strict = replace(entry, rule=partial(heads.has_staircase, attention=0.999))
     monkeypatch.setitem(registry.ROWS, "finding/staircase", strict)
-    judged = ledger.rows(ledger.measured("ours"), None, "finding/staircase")
+    judged = ledger.Query(ledger.query("ours").measured)
     assert judged["finding/staircase"].verdict == "differs"

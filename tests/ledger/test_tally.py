@@ -18,8 +18,8 @@ def stored():
 def test_two_independent_counts_agree(stored, source):
     rows, left_out = stored
     all_claims = list(claims.claims().values())
-    numbers = tally.numbers(rows[source], all_claims, left_out)
-    findings = tally.findings(rows[source], all_claims, left_out)
+    numbers = tally.counted(tally.NUMBERS, rows[source], all_claims, left_out)
+    findings = tally.counted(tally.FINDINGS, rows[source], all_claims, left_out)
 
     frame = export.table({source: list(rows[source].values())})
     frame = frame[~frame.id.isin(left_out) | frame.id.str.match(r"tab\d/(decision|final|diss)")]
@@ -56,19 +56,19 @@ def test_a_table_counts_once_and_differs_if_a_cell_does(stored):
 
 def test_the_words_add_up():
     counts = dict.fromkeys(tally.JUDGED, 0) | {"reproduced": 3, "can't tell": 2, "differs": 1}
-    some = tally.Tally(counts, unjudged=4, not_run=1)
-    assert some.words(tally.NUMBERS) == (
+    some = tally.Tally(tally.NUMBERS, counts, unjudged=4, not_run=1)
+    assert some.words() == (
         "of 11, 6 were judged: 3 reproduced, 2 can’t tell, 1 differs; 4 are shown and not judged,"
         " 1 was not run"
     )
     assert sum(some.counts.values()) == some.total == 11
-    none = tally.Tally(dict.fromkeys(tally.JUDGED, 0), unjudged=0, not_run=2)
-    assert none.words(tally.FINDINGS) == "of 2, none were judged; 2 were not run"
+    none = tally.Tally(tally.FINDINGS, dict.fromkeys(tally.JUDGED, 0), unjudged=0, not_run=2)
+    assert none.words() == "of 2, none were judged; 2 were not run"
 
 
 def test_the_book_s_own_findings_are_counted_apart(stored):
     rows, left_out = stored
     all_claims = list(claims.claims().values())
-    own = tally.beyond(rows["ours"], all_claims, left_out)
+    own = tally.counted(tally.BEYOND, rows["ours"], all_claims, left_out)
     assert own.total == len([c for c in all_claims if c.beyond and c.id not in left_out])
     assert own.verdicts["differs"] >= 1

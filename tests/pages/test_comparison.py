@@ -20,7 +20,7 @@ def answered(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, drawing_few():
         patch.setenv("CARRY_DATA", str(tmp_path_factory.mktemp("data")))
         save_random(groups.find(NAME), (0, 3), "quick", 9)
-        subject = compare.subject(NAME)
+        subject = compare.Subject.of(NAME)
         return subject, compare.ask(subject, pairs=8, surveyed=few_sums)
 
 

@@ -15,11 +15,10 @@ from carry_core.errors import BadInput
 from carry_paper import measurements
 from carry_paper.ledger import ledger, results
 from carry_paper.pages import box
-from carry_paper.pages.banner import BANNER
 from carry_paper.pages.html import Html
 from carry_paper.pages.minus import minus_signs
 from carry_paper.pages.page import Page, PageWithoutRuns
-from carry_paper.pages.parameters import INJECTED
+from carry_paper.pages.parameters import BANNER, INJECTED
 from carry_paper.pages.show import GLUED, show
 from carry_paper.plots.sides import AUTHORS
 from carry_train import groups

@@ -8,7 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from carry_core.files import ROOT
-from carry_paper.pages.banner import BANNER
+from carry_paper.pages.parameters import BANNER
 from carry_paper.pages.show import GLUED
 from carry_paper.pages.standalone import glued, in_words, standalone
 

@@ -1,13 +1,12 @@
-"""Time and memory of a training are estimated before it begins, for a large group from its size."""
+"""The time of a training is estimated before it begins, for a large group from its size."""
 
 from dataclasses import replace
 
 import pytest
 
 from carry_core.model import ModelConfig, Transformer
-from carry_train import estimates, groups, loop
+from carry_train import estimates, groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import Choice
 from carry_train.groups import MAIN
 from carry_train.precisions import TORCH_FP32
 from carry_train.progress import NOT_BEGUN, Progress
@@ -36,7 +35,7 @@ def seconds_left(name, tmp_path, runs, epochs=None):
     group = groups.find(name)
     recipe = groups.find_recipe("paper", group, epochs)
     checkpoints = Checkpoints(tmp_path, group, recipe)
-    choices = dict.fromkeys(runs, Choice(TORCH_FP32))
+    choices = dict.fromkeys(runs, TORCH_FP32)
     return estimates.seconds_left(checkpoints, runs, "cpu", choices)
 
 
@@ -72,25 +71,3 @@ def test_the_parameters_are_those_of_a_model():
     model = Transformer(config)
     group = replace(groups.find(SMALL), config=config)
     assert estimates.n_parameters(group) == sum(p.numel() for p in model.parameters())
-
-
-def test_a_group_that_no_memory_holds_is_refused_before_anything_is_made(
-    refused, data, monkeypatch
-):
-    monkeypatch.setattr(estimates, "memory_of", lambda device: 24 * 2**30)
-    monkeypatch.setattr(loop, "train_group", lambda *_: pytest.fail("it was trained"))
-    for options in ((), ("--dry-run",)):
-        message = refused("train", "n99_s0.3_w0.2_dff99999", "--device", "cpu", *options)
-        assert message.startswith("n99_s0.3_w0.2_dff99999 has 2,")
-        assert "of memory, and there are 24 here; expected a smaller model.\n" in message
-    assert list(data.iterdir()) == []
-
-
-def test_memory_is_that_of_the_batches_that_a_recipe_takes():
-    paper, group = groups.RECIPES["paper"], groups.find(MAIN)
-    positions = group.config.layout.length + len(group.config.layout.answer)  # of two layers
-    hidden = 2 * 4 * group.config.d_ff * positions  # of a sum
-    whole, less = (
-        estimates.memory_needed(group, replace(paper, batch=batch)) for batch in (1000, 600)
-    )
-    assert whole - less == 400 * hidden
