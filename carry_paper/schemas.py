@@ -5,6 +5,7 @@ file, the first place in it that the schema does not allow, and the remedy.
 """
 
 import gzip
+import io
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,13 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
 
 from carry_core.files import reading
-from carry_train.files import read_bytes, read_text, replacing
+from carry_train.files import LARGEST, limited, read_bytes, read_text, replacing
 
 Schema = TypeVar("Schema", bound=BaseModel)
+
+# A YAML file has no more collections within one another: its parser overflows the stack at some
+# 10,000.
+DEEPEST = 20
 
 
 def one_of(names: Collection[str]) -> AfterValidator:
@@ -81,6 +86,14 @@ def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
     """
     text = read_text(path, remedy)
     with reading(path, remedy), plain_errors():
+        depth = 0
+        for event in yaml.parse(text, Loader=_YamlLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > DEEPEST:
+                raise ValueError(f"it is nested more than {DEEPEST} deep")
         content = yaml.load(text, Loader=_StrictLoader)
         try:
             return schema.model_validate(content)
@@ -121,7 +134,7 @@ def read_table(
         BadInput: The file is missing or damaged, or a key occurs twice.
     """
     with reading(path, remedy), plain_errors(), gzip.open(path) as file:
-        frame = pd.read_csv(file)
+        frame = pd.read_csv(io.BytesIO(limited(file.read(LARGEST + 1))))
         if not isinstance(frame.index, pd.RangeIndex):
             raise ValueError("its rows have more fields than its header")
         columns = {}

@@ -7,6 +7,7 @@ import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
 import numpy as np
@@ -16,15 +17,29 @@ from torch import Tensor
 from carry_core.errors import BadInput
 from carry_core.files import open_tensors
 from carry_core.model import parameter_shapes
-from carry_core.runs import History, run_path
+from carry_core.runs import History, check_count, run_path
 from carry_train.curves import check_curves
 from carry_train.files import replacing, save_run
 from carry_train.groups import Group, Recipe
+from carry_train.precisions import named
+from carry_train.seeds import check_seeds
 from carry_train.trainer import MOMENTS, State, part
 
 FORMAT = "1"
 # These entries of a record are about resuming: a finished run's record does not have them.
 RESUMING = ("format", "group", "epoch", "batches", "adam_step", "dropout")
+
+
+def check_record(record: dict[str, Any]) -> None:
+    """Raise `ValueError` unless this is the progress of a run, with what it takes to resume it."""
+    check_count("run", record["run"], 0)
+    check_count("epoch", record["epoch"], 0)
+    check_count("batches", record.get("batches", 0), 0)
+    check_count("adam_step", record["adam_step"], 1)
+    named(record["precision"])
+    if not (isinstance(record["seconds"], int | float) and record["seconds"] >= 0):
+        raise ValueError(f"record.seconds: {record['seconds']!r} is no time")
+    check_seeds(record.get("seeds", {}))
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,7 @@ class Checkpoints:
                 raise BadInput(
                     f"Checkpoint {path} is not of {expected}: move it away to train this run."
                 )
+            check_record(record)
             names = list(file.keys())
             tensors = {name: file.get_tensor(name) for name in names}
             self._check(tensors, record["epoch"])

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,13 +28,27 @@ from carry_core.runs import FORMAT, History, Record, Weights, are_finite
 
 Arrays = dict[str, NDArray[Any]]
 
+# The most bytes of a text, or of unpacked arrays: no file of ours has a tenth of that.
+LARGEST = 2**28
+# The length in bytes of a zip file's last record, and the place of the number of members in it.
+ZIP_END = 22
+ZIP_MEMBERS = slice(10, 12)
+
+
 # ---- readers
 
 
+def limited(content: bytes) -> bytes:
+    """Return a file's content; raise `ValueError` if it is larger than any file of ours."""
+    if len(content) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    return content
+
+
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """Return the content of a regular file; raise `BadInput` if it is missing."""
-    with reading(path, remedy):
-        return path.read_bytes()
+    """Return the content of a regular file; raise `BadInput` if it is missing or too large."""
+    with reading(path, remedy), path.open("rb") as file:
+        return limited(file.read(LARGEST + 1))
 
 
 def read_text(path: Path, remedy: str) -> str:
@@ -46,12 +61,16 @@ def read_text(path: Path, remedy: str) -> str:
 def read_arrays(path: Path, remedy: str) -> Arrays:
     """Return the arrays of an `.npz` file by name; raise `BadInput` if it is damaged."""
     # The file is opened here, since `np.load` leaves a damaged file open.
-    with (
-        reading(path, remedy),
-        path.open("rb") as opened,
-        np.load(opened, allow_pickle=False) as file,
-    ):
-        return {name: file[name] for name in file.files}
+    with reading(path, remedy), path.open("rb") as opened:
+        members = zipfile.ZipFile(opened).infolist()
+        if sum(member.file_size for member in members) > LARGEST:
+            raise ValueError(f"its arrays have more than {LARGEST:,} bytes")
+        opened.seek(-ZIP_END, os.SEEK_END)
+        if int.from_bytes(opened.read(ZIP_END)[ZIP_MEMBERS], "little") != len(members):
+            raise ValueError("its end names another number of arrays than its directory")
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
 
 
 # ---- writers

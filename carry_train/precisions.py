@@ -34,17 +34,24 @@ TRITON_BF16 = Precision(TRITON, "bf16")
 # Where only a format is asked for, the first of these that is available is taken.
 ALL = (FUSED_FP32, FUSED_BF16, TRITON_BF16, TORCH_FP32, TORCH_TF32, TORCH_BF16)
 NAMES = {str(precision): precision for precision in ALL}
+# Names in older records and commands: each implementation but PyTorch's had one format only, and
+# PyTorch's had no name.
+RENAMED = {FUSED: FUSED_BF16, TRITON: TRITON_BF16}
+OLD_NAMES = RENAMED | {
+    precision.format: precision for precision in (TORCH_FP32, TORCH_TF32, TORCH_BF16)
+}
 
 
 def named(name: str) -> Precision:
-    """Return the precision that a checkpoint names.
+    """Return the precision that a run's record names.
 
     Raises:
         BadInput: There is no such precision.
     """
-    if name not in NAMES:
+    precision = NAMES.get(name) or OLD_NAMES.get(name)
+    if precision is None:
         raise BadInput(f"A run was trained in {name!r}: expected one of {', '.join(NAMES)}.")
-    return NAMES[name]
+    return precision
 
 
 @dataclass(frozen=True)
@@ -71,5 +78,5 @@ def exactly(precision: Precision) -> Request:
 REQUESTS = {
     **{format: Request(format) for format in FORMATS},
     AUTO: Request(),
-    **{name: exactly(precision) for name, precision in NAMES.items()},
+    **{name: exactly(precision) for name, precision in (NAMES | RENAMED).items()},
 }

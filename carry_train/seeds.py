@@ -9,6 +9,8 @@ import torch
 from numpy.random import SeedSequence
 
 from carry_core.errors import BadInput
+from carry_core.files import damaged
+from carry_core.runs import REMEDY, check_count
 from carry_train.groups import Group
 
 # Each of these children of a number's `SeedSequence` seeds one stream.
@@ -91,7 +93,11 @@ class Seeds:
                 )
 
     def check_run(self, group: Group, record: dict[str, Any], path: Path) -> None:
-        """Raise `BadInput` if a run in `path`, finished or not, has other seeds."""
+        """Raise `BadInput` if a run in `path`, finished or not, has other seeds or damaged ones."""
+        try:
+            check_seeds(record.get("seeds", {}))
+        except ValueError as error:
+            raise damaged(path, str(error), REMEDY) from error
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.
@@ -122,6 +128,17 @@ def recorded(record: dict[str, Any]) -> Recorded:
     run = record["run"]
     seeds = record.get("seeds")
     return {"split": run, **seeds} if seeds else OWN.record(run)
+
+
+def check_seeds(seeds: object) -> None:
+    """Raise `ValueError` unless these are seeds by name; `parent` has those of a parent run."""
+    if not isinstance(seeds, dict):
+        raise ValueError("its seeds are no object")
+    for name, seed in seeds.items():
+        if name == "parent":
+            check_seeds(seed)
+        elif seed is not None:
+            check_count(f"seeds.{name}", seed, 0)
 
 
 def _child(number: int, use: int) -> SeedSequence:

@@ -252,6 +252,16 @@ def arrays(**changes: Any) -> Callable[[Path], None]:
     return apply
 
 
+def hide_an_array(path: Path) -> None:
+    """Make the first entry of an `.npz` file's directory so long that it takes in the second."""
+    content = bytearray(path.read_bytes())
+    first = content.index(b"PK\x01\x02")
+    second = content.index(b"PK\x01\x02", first + 1)
+    end = content.index(b"PK\x05\x06")
+    content[first + 32 : first + 34] = (end - second).to_bytes(2, "little")
+    path.write_bytes(content)
+
+
 def rows(row: dict[str, Any], *changes: dict[str, Any]) -> Callable[[Path], None]:
     """A file with a row for each of some changes to a valid one."""
 
@@ -273,6 +283,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("weights", tensor("embed.weight", lambda p: p.to(torch.int8)), "embed.weight is torch.int8"),
     ("weights", tensor("norm.bias", lambda p: p * torch.nan), "not finite"),
     ("checkpoint", tensor("exp_avg/norm.bias", lambda p: p[:3]), "its exp_avg"),
+    ("curves", hide_an_array, "another number of arrays"),
     ("curves", arrays(test_loss=np.ones(18)), "test_loss is float64 [18], expected numbers [9]"),
     ("curves", arrays(test_loss=np.ones(9, int)), "test_loss is int64"),
     ("curves", arrays(epochs=np.array([9, 1]), test_loss=np.ones(2)), "do not ascend"),

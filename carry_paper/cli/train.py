@@ -23,7 +23,7 @@ from carry_paper.cli.options import (
 )
 from carry_paper.cli.progress import counted, reporter
 from carry_paper.findings import cells
-from carry_train import estimates, fused, groups, loop, progress
+from carry_train import estimates, fused, groups, loop, precisions, progress
 from carry_train.checkpoints import Checkpoints
 from carry_train.loop import Conditions
 from carry_train.precisions import AUTO, REQUESTS, Precision
@@ -110,6 +110,9 @@ def train(
         chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)
         plan.append((checkpoints, missing))
     loop.check_parents(plan)
+    if precision in precisions.RENAMED:
+        new_name = precisions.RENAMED[precision]
+        click.echo(f"--precision {precision} is now called {new_name}.", err=True)
 
     # A GPU would first compile the kernels of every group, and takes minutes for all runs of one.
     print_plan(plan, out, device, chosen, is_timed=dry_run or device == "cpu")

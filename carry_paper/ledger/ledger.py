@@ -42,7 +42,7 @@ RUN_AND_QUANTITY = [name for name in measurements.KEY if name != "sums"]
 
 Record = Mapping[str, Any]  # a row of the table of measurements
 Rows = Mapping[str, Row]
-Shown = Mapping[str, Sequence[bool]]  # what each run shows of a finding, by group
+Answers = Mapping[str, Sequence[bool]]  # what each run shows of a finding, by group
 
 
 # ---- the rows of a source
@@ -201,7 +201,7 @@ class Combined:
     counted_at: Mapping[str, list[float]] = field(default_factory=dict)
     place: int | None = None
 
-    def by_group(self, shows: Sequence[bool | None]) -> Shown:
+    def by_group(self, shows: Sequence[bool | None]) -> Answers:
         """Return what those runs show that the finding is about, and that can say."""
         keys = self.row.keys
         if self.place is not None:
@@ -212,7 +212,7 @@ class Combined:
                 groups.setdefault(key.rpartition(" ")[0], []).append(answer)
         return groups
 
-    def shown(self, bar: str = "") -> Shown:
+    def answers(self, bar: str = "") -> Answers:
         """Return what runs show at the rule's own bar, or at another; nothing if it has no such."""
         shows = self.shows_at.get(bar) if bar else self.row.fields.get("shows")
         return {} if shows is None else self.by_group(shows)
@@ -607,8 +607,8 @@ def judged(
     judgement = judge(claim, source, combined, theirs, table)
     others = {}
     for bar in combined.shows_at:
-        of_theirs = theirs.shown(bar) if theirs is not None else {}
-        verdict = judge_shown(claim, source, combined.shown(bar), of_theirs).verdict
+        of_theirs = theirs.answers(bar) if theirs is not None else {}
+        verdict = judge_shown(claim, source, combined.answers(bar), of_theirs).verdict
         if verdict != judgement.verdict:
             others[bar] = verdict
     if source == "author":  # ours are compared with his, which other bars count otherwise
@@ -652,12 +652,12 @@ def judge(
     """Return the verdict on a row; arguments are as in `judged`."""
     row = combined.row
     if "shows" in row.fields:
-        of_theirs = theirs.shown() if theirs is not None else {}
-        judgement = judge_shown(claim, source, combined.shown(), of_theirs)
+        of_theirs = theirs.answers() if theirs is not None else {}
+        judgement = judge_shown(claim, source, combined.answers(), of_theirs)
         others = {}
         for control, shows in combined.shows_without.items():
-            shown = combined.by_group(shows)
-            others[control] = judge_shown(claim, source, shown, of_theirs).verdict
+            by_group = combined.by_group(shows)
+            others[control] = judge_shown(claim, source, by_group, of_theirs).verdict
         return verdicts.hangs_on_a_control(judgement, others)
     value = verdicts.as_array(row.value)
     values = stacked(row.runs)
@@ -673,18 +673,18 @@ def judge(
 
 
 def judge_shown(
-    claim: Claim, source: str, shown: Shown, theirs: Shown = MappingProxyType({})
+    claim: Claim, source: str, by_group: Answers, theirs: Answers = MappingProxyType({})
 ) -> verdicts.Judgement:
     """Return the verdict on a finding, given what each run of each group shows.
 
     A finding of the paper is compared with what the author's runs of the same group show
     (`theirs`). One about several groups is judged by group, unless its quantifier is `open`.
     """
-    if claim.quantifier == verdicts.OPEN or not shown:
-        answers = [answer for of_group in shown.values() for answer in of_group]
-        return verdicts.judge_finding(claim.quantifier, answers)
+    if claim.quantifier == verdicts.OPEN or not by_group:
+        all_answers = [answer for of_group in by_group.values() for answer in of_group]
+        return verdicts.judge_finding(claim.quantifier, all_answers)
     judgements, counts = {}, {}
-    for group, shows in shown.items():
+    for group, shows in by_group.items():
         judge_runs = partial(verdicts.judge_finding, claim.quantifier, single=claim.single)
         judgement = judge_runs(shows, source=source)
         counts[group] = verdicts.Count.of(shows)

@@ -159,8 +159,8 @@ def test_runs_that_cannot_say_do_not_count():
     claim = claims.claims()["finding/kink"]
     keys = {"run": [f"{run}" for run in range(6)]}
     runs = ledger.Combined(Row(claim.id, fields=keys))
-    shown = runs.by_group([True, None, True, True, None, None])
-    judged = ledger.judge_shown(claim, "ours", shown)
+    by_group = runs.by_group([True, None, True, True, None, None])
+    judged = ledger.judge_shown(claim, "ours", by_group)
     assert (judged.verdict, judged.detail) == ("reproduced", "3 of 3 runs show it.")
     nobody = ledger.judge_shown(claim, "ours", runs.by_group([None] * 6))
     assert nobody.verdict == "can't tell"
@@ -181,14 +181,14 @@ def test_a_finding_of_ours_differs_if_it_is_told_from_the_authors_or_his_differ_
 
 def test_no_group_makes_up_for_another():
     claim = claims.claims()["finding/biases"]
-    shown = {MAIN: [True] * 3 + [False] * 3, N3: [True] * 30}
-    judged = ledger.judge_shown(claim, "ours", shown)
+    by_group = {MAIN: [True] * 3 + [False] * 3, N3: [True] * 30}
+    judged = ledger.judge_shown(claim, "ours", by_group)
     assert (judged.verdict, judged.interval) == ("mixed", None)
     assert f"{MAIN}: 3 of 6 runs show it." in judged.detail
     one_run = {N3: [True] * 6, MAIN: [False]}
     assert ledger.judge_shown(claim, "ours", one_run).verdict == "reproduced"
     of_groups = replace(claim, quantifier="open")
-    judged = ledger.judge_shown(of_groups, "ours", shown)
+    judged = ledger.judge_shown(of_groups, "ours", by_group)
     assert (judged.verdict, judged.detail) == ("can't tell", "33 of 36 runs show it.")
 
 
