@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from carry_core.errors import BadInput
 from carry_fast.layers import keep_memory
 from carry_train import fused, groups
@@ -146,6 +148,10 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     if len(states) == len(trainer.runs):
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
+        if "test_loss" in trainer.history and "epochs" not in trainer.history:
+            # The run was started when every epoch was still followed by a test.
+            epochs = np.arange(1, trainer.epoch + 1)
+            trainer.history["epochs"] = list(np.tile(epochs[:, None], len(trainer.runs)))
     elif trainer.group.parent is not None:
         parents = [parent_state(checkpoints, *trainer.group.parent, run) for run in trainer.runs]
         trainer.load(parents)

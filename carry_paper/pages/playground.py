@@ -35,6 +35,7 @@ from torch import Tensor
 
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
+from carry_core.hooks import HookAt, Point
 from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
 from carry_core.model import Transformer
 from carry_paper import catalogue
@@ -241,6 +242,41 @@ def _mean_coordinate(fitted: corners.Corners, direction: Tensor, states: Collect
         resid_mid = fitted.resid_mid[place, fitted.right[place]].double()
         means_of_states.append((resid_mid @ direction.double()).mean().item())
     return round(sum(means_of_states) / len(means_of_states), 6)
+
+
+def coordinate_hook(model: Transformer, coordinates: Mapping[str, float]) -> HookAt:
+    """Return a hook that holds the coordinates of carries and nines.
+
+    0 is the mean without a carry, or of a next column less than nine; 1 is that with a carry, or of
+    a nine. The stream is moved along the line, at the position that answers the column, until the
+    coordinate has this value. Everything else in the stream stays.
+
+    Args:
+        model: A model of two layers or more.
+        coordinates: Each coordinate by the id of its line, such as `hundreds` or `tens-nine`.
+
+    Raises:
+        BadInput: There is no such line.
+    """
+    by_id = {line.id: line for line in lines(model)}
+    missing = sorted(set(coordinates) - set(by_id))
+    if missing:
+        raise BadInput(f"This model has no coordinate {missing[0]}: expected one of {[*by_id]}.")
+    held = [(by_id[name], value) for name, value in coordinates.items()]
+
+    def hold(point: str, x: Tensor) -> Tensor:
+        assert isinstance(point, Point)
+        x = x.clone()
+        for line, value in held:
+            if line.position not in point.positions:
+                continue
+            row = point.positions.index(line.position)
+            target = line.zero + value * (line.one - line.zero)
+            step = (target - x[:, row] @ line.direction) / line.direction.square().sum()
+            x[:, row] += step[:, None] * line.direction
+        return x
+
+    return HookAt(frozenset(line.name for line, _ in held), hold)
 
 
 def line_parts(model: Transformer) -> Parts:

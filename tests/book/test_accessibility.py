@@ -34,4 +34,5 @@ def test_a_page_violates_no_rule_in_the_light_and_in_the_dark(browser, path):
     browser.run(f"{AXE.read_text(encoding='utf-8')}; true")
     for theme in ("light", "dark"):
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")
+        browser.wait("document.getAnimations().every((change) => change.playState !== 'running')")
         assert browser.run(VIOLATIONS) == [], theme

@@ -291,7 +291,8 @@ def test_stored_maps_give_way_to_no_smaller_ones(carry, refused, data, monkeypat
         interchange_maps, "measure_group", lambda *_: pytest.fail("it was computed first")
     )
     monkeypatch.setattr(interchange_maps.catalogue, "find", lambda *_: {0: None, 3: None})
-    assert "has maps of 20 pairs, and these are of 10" in refused(*SAVE, name, "--pairs", "10")
+    with pytest.raises(BadInput, match="has maps of 20 pairs, and these are of 10"):
+        interchange_maps.check_replaces("ours", name, 10, {0: None, 3: None})
     monkeypatch.setattr(interchange_maps.catalogue, "find", lambda *_: {0: None})
     assert "has maps of runs 3, which are missing" in refused(*SAVE, name)
     for fewer in (both.assign(pairs=10), cells.assign(run=0)):

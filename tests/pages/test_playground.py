@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,11 +12,10 @@ from urllib.parse import parse_qsl
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from carry_core import interventions as core_interventions
 from carry_core import measure, runs, sums
-from carry_core.hooks import HookAt, Point, no_hook
+from carry_core.hooks import no_hook
 from carry_core.interventions import Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import catalogue
@@ -37,31 +35,6 @@ SOURCE = (274, 358)  # of the patches in `reference`
 
 needs_node = pytest.mark.needs("Node")
 needs_site = pytest.mark.needs("the built site")
-
-
-def coordinate_hook(model: Transformer, coordinates: Mapping[str, float]) -> HookAt:
-    """A hook that holds the coordinates of carries and nines, as the page does.
-
-    0 is the mean without a carry, or of a next column less than nine; 1 is that with a carry, or of
-    a nine. The stream is moved along the line, at the position that answers the column, until the
-    coordinate has this value. Everything else in the stream stays.
-    """
-    by_id = {line.id: line for line in playground.lines(model)}
-    held = [(by_id[name], value) for name, value in coordinates.items()]
-
-    def hold(point: str, x: Tensor) -> Tensor:
-        assert isinstance(point, Point)
-        x = x.clone()
-        for line, value in held:
-            if line.position not in point.positions:
-                continue
-            row = point.positions.index(line.position)
-            target = line.zero + value * (line.one - line.zero)
-            step = (target - x[:, row] @ line.direction) / line.direction.square().sum()
-            x[:, row] += step[:, None] * line.direction
-        return x
-
-    return HookAt(frozenset(line.name for line, _ in held), hold)
 
 
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
@@ -138,7 +111,7 @@ def held_reference(model: Transformer) -> list[dict[str, Any]]:
             place = playground.PLACES[line.column]
             for value in HELD:
                 held = {place: 0.31} | {line.id: value}  # a nine beside a carry that is held, too
-                hold = coordinate_hook(model, held)
+                hold = playground.coordinate_hook(model, held)
 
                 def both(name: str, x: torch.Tensor, hook=hook, hold=hold) -> torch.Tensor:
                     return hold(name, hook(name, x))
@@ -258,7 +231,7 @@ def test_a_coordinate_is_held_where_its_line_says():
     with torch.inference_mode():
         _, before = model.run_with_cache(tokens, point)
         for line in lines:
-            hold = coordinate_hook(model, {line.id: 0.25})
+            hold = playground.coordinate_hook(model, {line.id: 0.25})
             _, after = model.run_with_cache(tokens, point, hook=hold)
             change = (after[point] - before[point]).double()
             direction = line.direction.double()
@@ -352,7 +325,7 @@ def test_what_the_page_says_about_its_links_is_so():
         for part in held["line"].split(",") if "line" in held else []:
             line, _, value = part.partition(":")
             coordinates[line] = float(value)
-        hold = coordinate_hook(model, coordinates)
+        hold = playground.coordinate_hook(model, coordinates)
         tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
         logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
         digits = logits[0, list(model.config.layout.answer)].argmax(-1)
@@ -567,7 +540,7 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
             "{ const slider = document.getElementById('pg-line-hundreds');"
             f" slider.value = '{value}'; slider.dispatchEvent(new Event('input')); }}"
         )
-        hold = coordinate_hook(model, {"hundreds": value})
+        hold = playground.coordinate_hook(model, {"hundreds": value})
         logits = model(tokens, hold)[0, list(model.config.layout.answer)]
         digits = "".join(map(str, logits.argmax(-1).tolist()))
         assert digits == ("523" if value < flip else "623")
