@@ -149,7 +149,7 @@ def test_notebooks_that_readers_download_have_values_for_markers():
 NOTEBOOK_PAGES = [path for path in OURS if path.parent.name == "notebooks"]
 # What a table begins with.
 # Of the ledger's page, the table of all rows; its others count these.
-TABLE = re.compile(r'<div class="table-scroll|<table class="claims-table')
+TABLE = re.compile(r'<div class="table-scroll|<table class="claims-table"')
 LINK = re.compile(r'<(?:p|span) class="data-links of-(figure|table)"[^>]*><a href="([^"]+)"')
 
 
