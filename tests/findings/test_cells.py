@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from carry_core.errors import BadInput
+from carry_core.files import ROOT
 from carry_core.runs import load
 from carry_paper.findings import cells, corner_table, line_table
 from carry_train import groups
@@ -43,6 +44,18 @@ def test_a_run_leaves_its_values_and_no_weights_and_is_made_again_to_the_same_bi
     assert not len(cells.saved())
     assert cells.make_run(cell, 3, REQUEST)
     assert values((cells.NOTHING, 3)) == first
+
+
+def test_each_stored_twin_has_a_base_that_was_made_in_the_same_way():
+    table = cells.saved(ROOT / "data")
+    place = ["group", "recipe", "steps", "epochs", "run"]
+    bases = table[table.new == cells.NOTHING].set_index(place)
+    twins = table[table.new != cells.NOTHING].set_index(place)
+    assert len(bases) >= cells.N_RUNS
+    assert bases.sha256.is_unique
+    made_by = bases.loc[twins.index, cells.MADE_BY]
+    assert (twins[cells.MADE_BY].to_numpy() == made_by.to_numpy()).all()
+    assert (twins.sha256 != bases.loc[twins.index, "sha256"]).all()
 
 
 def test_one_thing_is_new_in_a_twin_and_its_seed_is_stored(cell, monkeypatch):
