@@ -314,13 +314,20 @@ def correct_pairs(
     as the model if None), and the contrast's column is counted among these.
     """
     layout = Layout(n_digits or model.config.width, model.config.causal)
+    # An engine prepares a model once, for all draws.
+    logits_of = engine().passes(model, [INTACT], model.config.layout.answer)
+
+    def are_correct(sums: Int[Tensor, "2 sums"]) -> Bool[Tensor, " sums"]:
+        (predicted,) = _predict_in_batches(logits_of, model, *sums)
+        return (predicted == digits(sums.sum(0), model.config.width)).all(1)
+
     pairs = torch.zeros(2, 2, 0, dtype=torch.int64)
     n_sampled = 0
     while pairs.shape[-1] < count and n_sampled < TRIES * count:
         sampled = sample_pairs(contrast, count, generator, layout)
-        indices = correct_digits(model, *sampled[0]).all(1).nonzero().flatten()
+        indices = are_correct(sampled[0]).nonzero().flatten()
         if len(indices):  # the second sums are looked at only where the first are right
-            indices = indices[correct_digits(model, *sampled[1][:, indices]).all(1)]
+            indices = indices[are_correct(sampled[1][:, indices])]
         indices = indices[: count - pairs.shape[-1]]
         pairs = torch.cat([pairs, sampled[..., indices]], -1)
         # Pairs after the one that completes the count do not count as sampled.

@@ -58,6 +58,8 @@ def show(item: Any, name: str | None = None, alt: str = "", data: Any = None) ->
             alt = alt_with_parameters(alt, in_words(injected))
         outputs: dict[str, Any] = {"image/png": png(item), "text/plain": alt}
         if os.environ.get("CARRY_FIGURES") == "svg":
+            # The panels are where the PNG has them; they would be placed again, drawn twice for it.
+            item.set_layout_engine("none")
             outputs["image/svg+xml"] = svg(item, alt)
         metadata |= {kind: {"alt": alt} for kind in outputs if "image" in kind}
     elif isinstance(item, pd.DataFrame | Styler):
