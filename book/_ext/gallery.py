@@ -29,7 +29,8 @@ OUTCOME = "_outcome"  # the end of the name under which a page's first claim is 
 # The names of those whose results are glued as `fig03_author` and `fig03_ours`.
 SOURCES = {"author": "Author’s", "ours": "Ours"}
 VERDICTS = {sign: verdict for verdict, sign in SIGNS.items()}
-COUNTS = re.compile(r"(?:(?:^|, )[{}] \d+ [a-z' ]+)+".format("".join(VERDICTS)))
+COUNTS = re.compile(r"(?:(?:^|, )[{}] \d+ [a-z', ]+)+".format("".join(VERDICTS)))
+NEXT_COUNT = re.compile(r", (?=[{}] )".format("".join(VERDICTS)))  # “shown, not judged” is one
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -58,7 +59,7 @@ def first_figure(notebook: NotebookNode) -> bytes | None:
 def pills(counts: str) -> str:
     """Return the HTML of counts of verdicts, such as `✓ 2 reproduced, ≠ 1 differs`."""
     spans = []
-    for words in counts.split(", "):
+    for words in NEXT_COUNT.split(counts):
         verdict = VERDICTS.get(words.partition(" ")[0]) if " " in words else None
         if verdict is not None:
             spans.append(f'<span class="verdict {slug(verdict)}">{escape(words)}</span>')

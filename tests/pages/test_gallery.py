@@ -1,9 +1,11 @@
 """The gallery says what each page found first, and shows its main figure small."""
 
+import runpy
 from dataclasses import replace
 
 import pytest
 
+from carry_core.files import ROOT
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import claims_page, gallery
 from carry_paper.pages.claims_page import Outcomes
@@ -62,3 +64,13 @@ def test_rows_of_other_pages_in_a_box_count(committed):
     notebook = gallery.notebook_of("fig01")
     assert not any(claim.notebook == notebook.stem for claim in claims().values())
     assert gallery.counts(committed, "ours", notebook).total() == len(gallery.in_box(notebook))
+
+
+def test_each_count_becomes_one_pill():
+    """“Shown, not judged” has a comma of its own."""
+    extension = runpy.run_path(str(ROOT / "book" / "_ext" / "gallery.py"))
+    counts = claims_page.in_words(dict.fromkeys(SIGNS, 2), signs=True)
+    assert extension["COUNTS"].fullmatch(counts)
+    pills = extension["pills"](counts)
+    assert pills.count("<span") == len(SIGNS)
+    assert "· 2 shown, not judged<" in pills
