@@ -98,8 +98,12 @@ OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__"
 
 
 def methods() -> list[object]:
-    """Return the methods of a model's classes as they are now: somebody may replace one."""
+    """Return the methods of a model's classes, and its module's functions, as they are now.
+
+    Somebody may replace one.
+    """
     current = [vars(nn.Module)[name] for name in OF_EVERY_MODULE]
+    current += [f for f in vars(sys.modules[Transformer.__module__]).values() if callable(f)]
     for module in MODULES:
         current += [f for f in vars(module).values() if callable(f) or isinstance(f, property)]
     return current

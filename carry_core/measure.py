@@ -313,7 +313,8 @@ def correct_pairs(
     There are fewer if the model gets hardly any sum right. The sums have `n_digits` digits (as many
     as the model if None), and the contrast's column is counted among these.
     """
-    layout = Layout(n_digits or model.config.width, model.config.causal)
+    check_whole("count", count, 1, MAX_SUMS_PER_CLASS, "pairs")
+    layout = Layout(_checked_digits(model.config, n_digits), model.config.causal)
     # An engine prepares a model once, for all draws.
     logits_of = engine().passes(model, [INTACT], model.config.layout.answer)
 
@@ -520,7 +521,7 @@ def activation_patch(
 
     Args:
         model: The model.
-        clean: Sums from which activations are taken.
+        clean: Sums from which activations are taken; or one sum for all.
         corrupted: As many sums into which they are put, row by row.
         parts: Kinds of parts, each in all layers: heads, patterns, neurons, q, k and v one by
             one; mlps, skips, resid and any other hook point of a block, such as resid_mid, whole.

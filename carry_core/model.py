@@ -97,7 +97,9 @@ class ModelConfig:
             raise BadInput(
                 f"d_model={self.d_model}, heads={self.heads}: expected heads of an even size."
             )
-        self.layout  # noqa: B018 (checks the width, and `causal`)
+        if not isinstance(self.causal, bool):
+            raise BadInput(f"causal={self.causal!r}: expected True or False.")
+        self.layout  # noqa: B018 (checks the width)
 
     @property
     def layout(self) -> Layout:
@@ -330,6 +332,10 @@ class Transformer(nn.Module):
             BadInput: Tokens, positions, or what the hook returned do not fit the model.
         """
         config = self.config
+        if [block.prefix for block in self.blocks] != [f"blocks.{l}" for l in range(config.layers)]:
+            raise BadInput(
+                f"The model's blocks are not the {config.layers} of its config, in order."
+            )
         length = self._checked_length(tokens)
         read = config.checked_read(read, length)
         positions_at = partial(config.positions_at, read=read, length=length)

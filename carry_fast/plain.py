@@ -55,8 +55,11 @@ def _is_usual_block(model: Transformer, l: int) -> bool:
 
 
 def _has_usual_parameters(model: Transformer) -> bool:
-    """Return True if all parameters have the config's shapes, and each LayerNorm has `EPS`."""
-    if any(part.eps != EPS for part in model.modules() if isinstance(part, nn.LayerNorm)):
+    """Return True if parameters have the config's shapes and one type, and LayerNorms are usual."""
+    norms = [part for part in model.modules() if isinstance(part, nn.LayerNorm)]
+    if any((norm.eps, norm.normalized_shape) != (EPS, (model.config.d_model,)) for norm in norms):
+        return False
+    if len({parameter.dtype for parameter in model.parameters()}) > 1:
         return False
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     return shapes == parameter_shapes(model.config)

@@ -58,8 +58,12 @@ def fill(paths: Sequence[Path]) -> dict[Path, list[Path]]:
     Where a sentence has a value of another notebook, it is the one stored in the book's.
 
     Raises:
-        BadInput: One of them is damaged, or was not executed to its end; none has changed then.
+        BadInput: One of them is the book's own, is damaged, or was not executed to its end; none
+            has changed then.
     """
+    for path in paths:
+        if path.resolve().parent == ROOT / "notebooks":
+            raise BadInput(f"{path} is the book's own: expected what papermill wrote elsewhere.")
     executed = {path: read_executed(path) for path in paths}
     files = {}
     for path, notebook in executed.items():

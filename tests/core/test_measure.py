@@ -14,6 +14,7 @@ from carry_core.errors import BadInput
 from carry_core.interventions import INTACT, Ablation, MeanAblation, Patch
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
+from carry_core.pairs import Contrast
 from carry_core.sums import Layout
 from carry_paper.findings import heads
 from tests.conftest import SHAPES, drawn, quick_first, random_model
@@ -375,6 +376,13 @@ def test_each_corrupted_sum_has_a_clean_one(noisy):
     nine, single = drawn(noisy.config), (1, 2)
     with pytest.raises(BadInput, match=r"has shape \[9, .* with one sum or one a row"):
         measure.activation_patch(noisy, nine, single, "q", torch.mean)
+
+
+@pytest.mark.parametrize("asked", [{"count": 0}, {"count": 5, "n_digits": 7}])
+def test_pairs_of_no_sums_or_of_sums_that_do_not_fit_are_refused(noisy, asked):
+    """The leading digits would be cut off, and the model be right about what is left."""
+    with pytest.raises(BadInput, match="expected a whole number of"):
+        measure.correct_pairs(noisy, Contrast("carry_in", 0), generator=torch.Generator(), **asked)
 
 
 def test_a_class_may_be_named_without_a_list(model, config):

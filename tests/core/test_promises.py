@@ -356,21 +356,19 @@ def sees_no_future(model):
     model.blocks[1].config = replace(model.config, causal=True)
 
 
-def shared_block(model):
-    model.blocks[1] = model.blocks[0]
-
-
 def shorter(model):
     config = replace(model.config, width=model.config.width - 1)
     for part in (model, *model.blocks):
         part.config = config
 
 
-@pytest.mark.parametrize("change", [sees_no_future, shared_block, shorter, "method", "norm"])
+@pytest.mark.parametrize("change", [sees_no_future, shorter, "method", "function", "norm"])
 def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, monkeypatch):
     model = random_model(SMALL, 3, noise=0.3)
     if change == "method":
         monkeypatch.setattr(Block, "mlp", without_skip)
+    elif change == "function":
+        monkeypatch.setattr("carry_core.model.rotate", lambda x, rotation: x)
     elif change == "norm":
         monkeypatch.setattr(nn.LayerNorm, "forward", lambda norm, x: x * norm.weight)
     else:
@@ -380,6 +378,23 @@ def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, mon
     expected = model(sums.encode(a, b, model.config.layout))[:, model.config.layout.answer]
     (answer,) = measure.predict(model, a, b)
     assert torch.equal(answer, expected.argmax(-1).to(torch.int8))
+
+
+@pytest.mark.parametrize("order", [[0], [0, 0], [1, 0]], ids=["too few", "shared", "swapped"])
+def test_blocks_that_are_not_those_of_the_config_are_refused(order):
+    """Their hook points have names that say other layers, and answers would be of another model."""
+    model = random_model(SMALL, 3)
+    model.blocks = nn.ModuleList(model.blocks[layer] for layer in order)
+    for ablation in (Ablation(), Ablation(heads={(0, 0)})):
+        with pytest.raises(BadInput, match="not the 2 of its config"):
+            measure.accuracy(model, *measure.sample(2, 2, seed=0), ablation)
+
+
+@pytest.mark.parametrize("part", ["norm", "unembed"])
+def test_a_part_of_another_type_is_computed_by_the_model_itself(part):
+    model = random_model(SMALL, 3)
+    getattr(model, part).double()
+    assert not plain.is_plain(model)
 
 
 def test_what_other_libraries_do_to_every_module_changes_no_engine(monkeypatch):

@@ -92,6 +92,14 @@ def test_a_notebook_that_papermill_wrote_gets_its_values_and_files(carry, tmp_pa
     assert path.read_bytes() == filled
 
 
+def test_the_books_own_page_is_left_as_it_is(carry):
+    page = NOTEBOOKS / "start_here.ipynb"
+    before = page.read_bytes()
+    code, _, message = carry("fill", str(page))
+    assert (code, page.read_bytes() == before) == (2, True)
+    assert "is the book's own" in message
+
+
 @pytest.mark.slow
 def test_the_copies_for_jupyterlab_have_no_markers_and_overwrite_nothing(tmp_path):
     changed = tmp_path / "fig03_attention_per_task.ipynb"
