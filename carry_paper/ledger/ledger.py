@@ -20,6 +20,7 @@ import pandas as pd
 
 from carry_core import runs
 from carry_core.errors import BadInput
+from carry_core.runs import Runs
 from carry_paper import catalogue, measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
@@ -718,46 +719,25 @@ def stored(value: Any) -> Any:
 # ---- results beside the weights that are here
 
 
-def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = None) -> bool:
-    """Return True if a group's weights are not those on which a source's rows were measured.
+def are_other_weights(loaded: Runs) -> bool:
+    """Return True if runs are not those on which the rows of their source were measured.
 
-    They are compared by sha256. If there are no weights, or no results, they are no others.
-
-    Args:
-        source: `ours` or `author`.
-        group: The group's name.
-        paths: The files with the weights; those that `catalogue.load` loads if None.
+    They are compared by the sha256 of their weights, or of the learning curves beside them. If
+    nothing was measured, they are no others.
     """
-    if not measurements.is_stored(source):
+    if not measurements.is_stored(loaded.source):
         return False
-    files = list(paths or catalogue.find(group, source).values())
-    behind = query(source).measured
-    if not files:
-        return False
-    if source == "ours" and len(files) != len(behind.runs.get(group, ())):
+    behind = query(loaded.source).measured
+    n_measured = len(behind.runs.get(loaded.group, ()))
+    if loaded.source == "ours" and len(loaded.numbers) != n_measured:
         return True
-    return not all(_is_of(path, behind.digests.get(group, set())) for path in files)
-
-
-def _is_of(path: Path, digests: Collection[str]) -> bool:
-    """Return True if a run's weights, or its learning curves, have one of these sha256."""
-    modified = path.stat().st_mtime_ns
-    curves = path.with_suffix(".npz")
-    return _digest(path, modified) in digests or (curves.exists() and sha256(curves) in digests)
-
-
-@lru_cache(maxsize=256)
-def _digest(path: Path, _modified: int) -> str:
-    return runs.digest(runs.TrainedRun.at(path).weights_at(None))
-
-
-def of_these_weights(source: str, name: str) -> Row:
-    """Return a stored row; one without a value if there is none, or other weights are here."""
-    row = by_id(source).get(name)
-    if row is None or any(has_other_weights(source, group) for group in row.groups):
-        claim = claims.claims()[name]
-        return Row(name, claim.where, claim.paper, fields={"run": [], "shows": []})
-    return row
+    digests = behind.digests.get(loaded.group, set())
+    for number, weights in loaded.weights.items():
+        curves = loaded.stored[number].path.with_suffix(".npz")
+        if runs.digest(weights) in digests or (curves.exists() and sha256(curves) in digests):
+            continue
+        return True
+    return False
 
 
 # ---- rows that are counted apart

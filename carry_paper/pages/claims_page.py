@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from carry_core import runs
 from carry_core.errors import BadInput
 from carry_paper import catalogue
+from carry_paper.catalogue import GroupRuns
 from carry_paper.ledger import claims, export, ledger, results, tally
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
@@ -111,22 +111,21 @@ class Outcomes:
         if source == "author":
             n_runs = sum(map(len, measured.values()))
             return f"The author's weights: {n_runs} runs of {len(measured)} groups of his release."
-        if any(ledger.has_other_weights(source, group) for group in measured):
+        trained = [catalogue.load(name) for name in sorted(measured) if catalogue.find(name)]
+        if any(map(ledger.are_other_weights, trained)):
             return (
                 "**The results are stale**: other weights lie here now; run"
                 " `carry measure --source ours`."
             )
-        trained = ", ".join(_training(name) for name in sorted(measured) if catalogue.find(name))
-        return f"Our weights: {trained or 'none here'}."
+        return f"Our weights: {', '.join(map(_training, trained)) or 'none here'}."
 
 
-def _training(group: str) -> str:
+def _training(loaded: GroupRuns) -> str:
     """Return a description of how our runs of a group were trained."""
-    records = [runs.describe(path)["record"] for path in catalogue.find(group).values()]
-    recipe = records[0]["recipe"]
-    n_runs = f"{len(records)} run{'s' if len(records) > 1 else ''}"
-    reached = catalogue.progress(groups.find(group), recipe, records[0]["epochs"])
-    return f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})"
+    recipe, n_runs = loaded.record["recipe"], len(loaded.numbers)
+    reached = catalogue.progress(groups.find(loaded.group), recipe, loaded.record["epochs"])
+    plural = "s" if n_runs > 1 else ""
+    return f"{loaded.group} (recipe “{recipe}”, {n_runs} run{plural}, epochs: {reached})"
 
 
 def read(source: str | None = None) -> Outcomes:

@@ -53,7 +53,7 @@ def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
     assert "stale" not in committed.origin("ours")
     assert "runs of 13 groups of his release" in committed.origin("author")
-    monkeypatch.setattr(claims_page.ledger, "has_other_weights", lambda source, group: True)
+    monkeypatch.setattr(claims_page.ledger, "are_other_weights", lambda loaded: True)
     assert "stale" in committed.origin("ours")
 
 
