@@ -245,16 +245,20 @@ def verdict_box(
         BadInput: There is no such id.
     """
     stored = {source: ledger.by_id(source) for source in SOURCES}
-    unjudged = page_runs if page_runs and ledger.are_other_weights(page_runs) else None
+    other_runs = page_runs if page_runs and ledger.are_other_weights(page_runs) else None
     lines = []
     for name in ids:
         claims_of_line = [claims()[name]] if name in claims() else informative(name, stored)
         line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
         rows = {
-            source: shown(claims_of_line, source, stored[source], unjudged) for source in SOURCES
+            source: rows_of_source(claims_of_line, source, stored[source], other_runs)
+            for source in SOURCES
         }
         lines.append(Line(line_words, claims_of_line, rows))
     judged = [line for line in lines if line.about(group)]
+    judged_groups = {name for line in judged for name in line.groups}
+    if other_runs is not None and other_runs.group not in judged_groups:
+        other_runs = None
 
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
@@ -265,7 +269,7 @@ def verdict_box(
         others=bool(_trainings(line for line in judged if line.groups != [group])),
         named=groups.find,
         names=NAMES,
-        other_weights=unjudged.group if unjudged else "",
+        other_weights=other_runs.group if other_runs else "",
         path=path,
         missing=not any(stored.values()),
         waiting={
@@ -277,14 +281,14 @@ def verdict_box(
     return Html(html, text)
 
 
-def shown(
-    claims: Iterable[Claim], source: str, by_id: Mapping[str, Row], unjudged: Runs | None
+def rows_of_source(
+    claims: Iterable[Claim], source: str, by_id: Mapping[str, Row], other_runs: Runs | None
 ) -> list[Row]:
-    """Return a source's rows; none if they are about runs of other weights than it measured."""
+    """Return a source's rows, less those on the group of runs that have other weights."""
     rows = [by_id[claim.id] for claim in claims if claim.id in by_id]
-    if unjudged is None or unjudged.source != source:
+    if other_runs is None or other_runs.source != source:
         return rows
-    return [row for row in rows if unjudged.group not in row.groups]
+    return [row for row in rows if other_runs.group not in row.groups]
 
 
 def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:

@@ -122,20 +122,6 @@ def test_rows_that_can_hardly_fail_are_counted_apart(committed):
         assert name not in ledger.uninformative(committed | {source: changed})
 
 
-def test_runs_that_fall_into_two_are_said_to_disagree():
-    row = Row("id", runs=[0.9, 0.1, 1.0, 0.12], fields={"run": ["0", "1", "2", "3"]})
-    sentence = row.disagreement(range_=1)
-    assert "2 at 0.1 to 0.12, 2 at 0.9 to 1;" in sentence
-    assert row.disagreement(range_=2.4) == "", "the gap is 0.78, less than a third of the range"
-    percent = replace(row, runs=[90.0, 10.0, 60.0, 40.0])
-    assert percent.disagreement(range_=100) == ""
-    assert "1 at 10, 3 at 60 to 90;" in replace(
-        percent, runs=[90.0, 10.0, 60.0, 70.0]
-    ).disagreement(100)
-    of_two_groups = replace(row, fields={"run": ["a 0", "a 1", "b 0", "b 1"]})
-    assert of_two_groups.disagreement(range_=1) == ""
-
-
 def test_runs_that_cannot_say_do_not_count():
     row = Row("id", fields={"run": ["0", "1", "2"], "shows": [True, None, False]})
     assert row.shown == (1, 2)
