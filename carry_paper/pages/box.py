@@ -15,7 +15,7 @@ import pandas as pd
 
 from carry_core import carries
 from carry_core.runs import Runs
-from carry_paper.ledger import ledger, registry
+from carry_paper.ledger import ledger, registry, tally
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, in_words, percents
 from carry_paper.ledger.results import Row, gathered
@@ -294,7 +294,7 @@ def rows_of_source(
 def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:
     """Return the cells of a table that can fail; all of them if none can."""
     cells = chosen(table)
-    weightless = ledger.uninformative(rows)
+    weightless = tally.uninformative(rows)
     return [cell for cell in cells if cell.id not in weightless] or cells
 
 

@@ -143,7 +143,7 @@ def read(source: str | None = None) -> Outcomes:
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     by_source = {name: ledger.by_id(name) for name in SOURCES}
-    weightless = ledger.uninformative(by_source)
+    weightless = tally.uninformative(by_source)
     rows: dict[str, ledger.Rows] = {}
     order: dict[str, dict[str, int]] = {}
     for name in SOURCES if source is None else (source,):

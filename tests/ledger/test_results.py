@@ -19,7 +19,7 @@ from carry_core.files import ROOT
 from carry_paper import catalogue
 from carry_paper.findings import heads, line_table
 from carry_paper.findings.base import CONTEXT
-from carry_paper.ledger import claims, exchangeability, ledger, registry, verdicts
+from carry_paper.ledger import claims, exchangeability, ledger, registry, tally, verdicts
 from carry_paper.ledger.registry import ROWS
 from carry_paper.ledger.results import Row
 from carry_train import groups
@@ -110,7 +110,7 @@ def test_no_stored_table_holds_what_a_rule_decides():
 
 
 def test_rows_that_can_hardly_fail_are_counted_apart(committed):
-    reasons = ledger.uninformative(committed)
+    reasons = tally.uninformative(committed)
     assert {"data/sums3", "tab1/decision_head/NC/accuracy/pos9"} <= reasons.keys()
     assert "tab1/final_mlp/NC/accuracy/pos9" not in reasons  # the final MLP can spoil the units
     name = "tab1/final_mlp/C_all_con/corrected/pos8"
@@ -119,7 +119,7 @@ def test_rows_that_can_hardly_fail_are_counted_apart(committed):
     for source, rows in committed.items():  # of both sources, and of every run
         row = rows[name]
         changed = {**rows, name: replace(row, runs=[row.runs[0] - 0.05, *row.runs[1:]])}
-        assert name not in ledger.uninformative(committed | {source: changed})
+        assert name not in tally.uninformative(committed | {source: changed})
 
 
 def test_runs_that_cannot_say_do_not_count():
@@ -144,7 +144,7 @@ def test_a_row_that_repeats_another_over_six_runs_is_one_measurement():
         for name, values in (("first", first), ("second", second)):
             runs_of_row = values[: len(keys)].tolist()
             rows[name] = [Row(name, runs=runs_of_row, fields={"run": keys}, groups=["n2"])]
-        return ledger.repeated(rows, skipped=())
+        return tally.repeated(rows, skipped=())
 
     assert repeated(1 - first) == {"second": "first"}
     assert repeated(3 * first + 1) == {"second": "first"}
@@ -165,7 +165,7 @@ def values_of_runs(committed: dict[str, Rows], name: str) -> dict[tuple[str, str
 
 def test_no_two_counted_rows_are_one_measurement(committed):
     """None is a multiple of another over six runs or more, by a count that is not the package's."""
-    apart = ledger.uninformative(committed)
+    apart = tally.uninformative(committed)
     counted = [name for name in claims.claims() if name not in apart]
     values = {name: values_of_runs(committed, name) for name in counted}
     pairs = []
