@@ -82,6 +82,7 @@ class StoredMeasurements(BaseModel):
 
 COLUMNS = list(StoredMeasurements.model_fields)
 WHOLE = ["run", "epoch", "epochs", "sums"]  # columns of whole numbers
+Record = Mapping[str, Any]  # a row of the table
 REASON = "reason"  # the only field of a row that says why nothing was measured
 
 
@@ -124,6 +125,12 @@ def _parsed(text: Any) -> Any:
     if isinstance(text, str):
         return json.loads(text)
     return None if text is None or text != text else text
+
+
+def records(table: pd.DataFrame) -> list[Record]:
+    """Return rows as dictionaries, with None for what is missing."""
+    rows: list[Record] = table.astype(object).where(table.notna(), None).to_dict("records")
+    return rows
 
 
 def write(source: str, table: pd.DataFrame) -> Path:

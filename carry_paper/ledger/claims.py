@@ -1,22 +1,21 @@
 """The numbers that the paper prints and the findings that it states, from `data/claims.yml`."""
 
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
+    AllowInfNan,
     ConfigDict,
     Field,
     RootModel,
     StrictBool,
+    StrictFloat,
+    StrictInt,
     StrictStr,
-    model_validator,
 )
 
 from carry_core import carries
@@ -41,7 +40,6 @@ CAUSES = {
     "text and code": "the paper's text and the released code, or two of its statements, disagree",
     "unknown": "not known; the sentence names the experiments that excluded the other causes",
 }
-SHOWN_BY_EXPERIMENT = "seeds"
 # Of our runs, those of a number of one run (`single`) are shown and not judged.
 RULES = {
     "exact": "nothing but rounding lies between, whatever the weights",
@@ -91,39 +89,10 @@ QUANTIFIERS = {
 }
 REMEDY = "correct it"
 
-
-def check_numbers(value: Any, deepest: int = 3) -> Any:
-    """Return a value; raise `ValueError` unless it is a finite number, or lists of such.
-
-    Lists may be `deepest` levels deep.
-    """
-    if isinstance(value, list) and deepest:
-        return [check_numbers(entry, deepest - 1) for entry in value]
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{value!r:.40} is no finite number, and no list of such")
-    return value
-
-
-def check_positive(value: Any) -> float | int:
-    """Return a value; raise `ValueError` unless it is a finite number above zero."""
-    if type(value) not in (int, float) or not 0 < value < math.inf:
-        raise ValueError(f"{value!r:.40} is no number above 0")
-    number: float | int = value
-    return number
-
-
-def check_date(value: Any) -> date:
-    """Return a date, which may be given as text; raise `ValueError` if it is none."""
-    try:
-        return value if type(value) is date else date.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{value!r:.40} is no date such as 2026-11-26") from error
-
-
-Numbers = Annotated[Any, AfterValidator(check_numbers)]
 Text = Annotated[StrictStr, Field(min_length=1)]
-Positive = Annotated[Any, AfterValidator(check_positive)]
-Date = Annotated[date, BeforeValidator(check_date)]
+Number = StrictInt | Annotated[StrictFloat, AllowInfNan(False)]  # no text, no truth value
+Positive = Annotated[Number, Field(gt=0)]
+Numbers = Number | list[Number] | list[list[Number]] | list[list[list[Number]]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +102,7 @@ class Why:
     Attributes:
         cause: The cause.
         text: The sentence, with the row's numbers as names in braces (`ledger.whys`).
-        experiment: The function of `findings.causes` that shows it; only `seeds` has to have one.
+        experiment: The function of `findings.causes` that shows it, for `seeds`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -141,16 +110,6 @@ class Why:
     cause: Annotated[StrictStr, one_of(CAUSES)]
     text: Text
     experiment: str = ""
-
-    @model_validator(mode="after")
-    def check_experiment(self) -> "Why":
-        """Raise `ValueError` if the cause has to be shown, and no experiment shows it."""
-        if self.cause == SHOWN_BY_EXPERIMENT and not self.experiment:
-            raise ValueError(
-                f"the cause {self.cause!r} needs the experiment that shows it: a function of "
-                "carry_paper/findings/causes.py"
-            )
-        return self
 
 
 @dataclass(frozen=True)
@@ -168,8 +127,8 @@ class Claim:
     notebook: Text
     heading: Text
     reason: Text
-    rule: str = ""
-    quantifier: str = ""
+    rule: Annotated[str, one_of(RULES)] = ""
+    quantifier: Annotated[str, one_of(QUANTIFIERS)] = ""
     note: str = ""
     unit: Positive = 0.01
     range: Positive = 1.0
@@ -180,26 +139,9 @@ class Claim:
     measure: str = ""
     hardly_fails: str = ""
     recipe_sensitive: StrictBool = False
-    since: Date | None = None
+    since: date = field(kw_only=True)
     made: str = ""
     why: dict[Annotated[StrictStr, one_of(SOURCES)], Why] = field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def check_consistency(self) -> "Claim":
-        """Raise `ValueError` unless the claim can be judged and has a name."""
-        if self.paper is None:
-            if self.rule or self.quantifier not in QUANTIFIERS:
-                given = self.rule or self.quantifier or "neither"
-                expected = ", ".join(QUANTIFIERS)
-                raise ValueError(f"a finding needs a quantifier of {expected}; it has {given!r}")
-        elif self.quantifier or self.rule not in RULES:
-            given = self.quantifier or self.rule or "neither"
-            raise ValueError(f"a number needs a rule of {', '.join(RULES)}; it has {given!r}")
-        if self.since is None:
-            raise ValueError("the date of its rule is missing, as in `since: 2026-11-26`")
-        if not (self.title or (self.claim if self.paper is None else CELL.search(self.id))):
-            raise ValueError("it has no title")
-        return self
 
     @property
     def finding(self) -> bool:

@@ -78,6 +78,7 @@ def _record(source: str, row: Row) -> dict[str, Any]:
         "runs": row.keys or None,
         "values": row.runs or None,
         "shows": row.fields.get("shows"),
+        "fields": row.measured or None,
         "settles": row.settles,
         "cause": row.why.cause if row.why else "",
         "why": row.why.text if row.why else "",
@@ -89,5 +90,5 @@ def _record(source: str, row: Row) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a list as JSON; anything else as it is."""
-    return json.dumps(value) if isinstance(value, list | tuple) else value
+    """Return a list, or lists by name, as JSON; anything else as it is."""
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value

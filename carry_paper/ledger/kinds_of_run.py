@@ -26,7 +26,8 @@ from carry_paper.findings.base import MAIN
 from carry_paper.findings.run_measures import PARTS
 from carry_paper.ledger import ledger, registry
 from carry_paper.ledger.entries import Entry, Function, name_of, picked
-from carry_paper.ledger.ledger import Measured, Record
+from carry_paper.ledger.ledger import Measured
+from carry_paper.measurements import Record
 
 FIRST_JUDGED = 6  # the number of the first run that is judged
 RUN = ["source", "recipe", "run"]  # the columns that identify a run

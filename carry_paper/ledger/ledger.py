@@ -10,9 +10,9 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import compress
 from pathlib import Path
 from statistics import mean
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,29 +20,26 @@ import pandas as pd
 
 from carry_core import runs
 from carry_core.errors import BadInput
+from carry_core.runs import Runs
 from carry_paper import catalogue, measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
 from carry_paper.ledger import claims, exchangeability, registry, verdicts, whys
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import COMBINE, VALUE, Entry, Picked, name_of, picked
-from carry_paper.ledger.exchangeability import AS_PRINTED, TableTest
+from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.language_models import HOW
-from carry_paper.ledger.results import Row
-from carry_paper.measurements import REASON
+from carry_paper.ledger.results import Row, gathered
+from carry_paper.ledger.verdicts import Count, Counts
+from carry_paper.measurements import REASON, Record
 from carry_train import groups
 from carry_train.files import sha256
 
 DECIMALS = 6  # of a derived number, whose last bits depend on the processor
-# Two rows are one measurement if their values are perfectly correlated over so many runs.
-RUNS_TO_COMPARE = 6
-CORRELATION_ROUNDING = 1e-6
 
 RUN_AND_QUANTITY = [name for name in measurements.KEY if name != "sums"]
 
-Record = Mapping[str, Any]  # a row of the table of measurements
 Rows = Mapping[str, Row]
-Answers = Mapping[str, Sequence[bool]]  # what each run shows of a finding, by group
 
 
 # ---- the rows of a source
@@ -95,28 +92,19 @@ class Measured:
     def __init__(self, source: str, table: pd.DataFrame, *, all_runs: bool = False) -> None:
         """Choose the runs: the first six by the leading recipe of each group, or `all_runs`."""
         self.source = source
-        self._records: dict[tuple[str, int | None], list[Record]] = {}
-        self._reasons: dict[tuple[str, str, int | None], str] = {}
         ordered = table.sort_values("sums", na_position="first", kind="stable")
-        lasting = ordered[~ordered.duplicated(RUN_AND_QUANTITY, keep="last")].sort_index()
-        records = [_with_plain_numbers(record) for record in lasting.to_dict("records")]
-        leading = {} if all_runs or source == "author" else leading_recipes(records)
-        self.runs: dict[str, set[int]] = {}
-        self.digests: dict[str, set[str]] = {}
-        for record in records:
-            key = (record["quantity"], record["epoch"])
-            if measurements.is_reason(record["fields"]):
-                self._reasons[record["group"] or "", *key] = record["fields"][REASON]
-                continue
-            run = record["run"]
-            recipe = leading.get(record["group"], record["recipe"])
-            if record["recipe"] != recipe or (leading and run not in (None, *runs.FIRST)):
-                continue
-            if run is not None and record["epoch"] is None:
-                self.runs.setdefault(record["group"], set()).add(run)
-            if record["sha256"] is not None:
-                self.digests.setdefault(record["group"], set()).add(record["sha256"])
-            self._records.setdefault(key, []).append(record)
+        lasting = ordered.drop_duplicates(RUN_AND_QUANTITY, keep="last").sort_index()
+        has_reason = lasting.fields.map(measurements.is_reason).astype(bool)
+        chosen = lasting[~has_reason]
+        if source == "ours" and not all_runs:
+            leading = chosen.group.map(leading_recipes(chosen))
+            is_leading = leading.isna() | (chosen.recipe == leading)
+            chosen = chosen[is_leading & (chosen.run.isna() | chosen.run.isin(runs.FIRST))]
+        at_the_end = chosen[chosen.run.notna() & chosen.epoch.isna()]
+        self.runs = _sets_by_group(at_the_end, "run")
+        self.digests = _sets_by_group(chosen[chosen.sha256.notna()], "sha256")
+        self._records = gathered(measurements.records(chosen), _quantity)
+        self._reasons = gathered(measurements.records(lasting[has_reason]), _quantity)
 
     def of(self, quantity: str, places: Collection[str], epoch: int | None = None) -> list[Record]:
         """Return the records of a quantity in the order of some groups; of all if none is named."""
@@ -129,45 +117,40 @@ class Measured:
 
     def reason(self, entry: Entry) -> str:
         """Return why nothing was measured for a row."""
-        for place in entry.places or ("",):
-            reason = self._reasons.get((place, entry.quantity, entry.epoch))
-            if reason is not None:
+        for record in self._reasons.get((entry.quantity, entry.epoch), []):
+            if record["group"] in (entry.places or (None,)):
+                reason: str = record["fields"][REASON]
                 return reason
         return f"Not measured yet: `carry measure --source {self.source}` does it."
 
 
-def _with_plain_numbers(record: Mapping[Any, Any]) -> Record:
-    """Return a record with None for a missing number, group or recipe."""
-    return {str(name): None if _is_missing(x) else x for name, x in record.items()}
+def _quantity(record: Record) -> tuple[str, int | None]:
+    """Return what was measured, and the epoch of the weights."""
+    return record["quantity"], record["epoch"]
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+def _sets_by_group(table: pd.DataFrame, column: str) -> dict[str, set[Any]]:
+    """Return the values of a column in the rows of each group."""
+    return {str(group): set(rows[column]) for group, rows in table.groupby("group")}
 
 
-def leading_recipes(records: Iterable[Record]) -> dict[str, str]:
+def leading_recipes(table: pd.DataFrame) -> dict[str, str]:
     """Return the recipe that leads in each group, by the rule of `catalogue.find`.
 
     That is `paper` if enough of its runs were measured; else the one of which most were. Runs that
     do not ship count only where none does.
     """
-    measured: dict[str, dict[tuple[int, str], set[int]]] = {}
-    for record in records:
-        if record["run"] is not None and record["run"] in runs.FIRST:
-            by_recipe = measured.setdefault(record["group"], {})
-            by_recipe.setdefault((record["ships"], record["recipe"]), set()).add(record["run"])
+    first = table[table.run.isin(runs.FIRST)]
     leading = {}
-    for group, by_recipe in measured.items():
-        shipping = max(ships for ships, _ in by_recipe)
-        numbers = {}
-        for (ships, name), run_numbers in by_recipe.items():
-            if ships == shipping:
-                numbers[name] = run_numbers
-        if len(numbers.get("paper", ())) >= catalogue.ENOUGH:
-            leading[group] = "paper"
+    for name, of_group in first.groupby("group"):
+        shipping = of_group[of_group.ships == of_group.ships.max()]
+        n_runs = shipping.groupby("recipe").run.nunique()
+        if n_runs.get("paper", 0) >= catalogue.ENOUGH:
+            leading[str(name)] = "paper"
             continue
-        epochs = {name: catalogue.epochs_of_recipe(groups.find(group), name) for name in numbers}
-        leading[group] = max(numbers, key=lambda name: (len(numbers[name]), epochs[name]))
+        group = groups.find(str(name))
+        epochs = {recipe: catalogue.epochs_of_recipe(group, recipe) for recipe in n_runs.index}
+        leading[str(name)] = max(epochs, key=lambda recipe: (n_runs[recipe], epochs[recipe]))
     return leading
 
 
@@ -186,36 +169,23 @@ class Combined:
         row: The row, without a verdict.
         noise: The standard deviation that the paper's own random sums add to the value.
         n_runs: The number of the runs behind it.
-        shows_at: What each run shows at other bars, by `bars.variants`.
-        shows_without: What each run shows if a control run is left out, by that run in words.
-        counted_at: Which runs are counted at other bars, 1 or 0 for each, by `bars.variants`.
-        place: The place, among the runs, of the only one that a finding is about; None if it is
-            about all of them.
+        counts: How many runs of each group show a finding, of those that can say. It may be about
+            a single one of the runs.
+        counts_at: The same at other bars, by `bars.variants`.
+        counts_without: The same if a control run is left out, by that run in words.
+        values_at: The value of each run at other bars, if it is 1 or 0, by `bars.variants`.
     """
 
     row: Row
     noise: float = 0.0
     n_runs: int = 0
-    shows_at: Mapping[str, list[bool | None]] = field(default_factory=dict)
-    shows_without: Mapping[str, list[bool | None]] = field(default_factory=dict)
-    counted_at: Mapping[str, list[float]] = field(default_factory=dict)
-    place: int | None = None
+    counts: Counts = field(default_factory=dict)
+    counts_at: Mapping[str, Counts] = field(default_factory=dict)
+    counts_without: Mapping[str, Counts] = field(default_factory=dict)
+    values_at: Mapping[str, list[float]] = field(default_factory=dict)
 
-    def by_group(self, shows: Sequence[bool | None]) -> Answers:
-        """Return what those runs show that the finding is about, and that can say."""
-        keys = self.row.keys
-        if self.place is not None:
-            keys, shows = [keys[self.place]], [shows[self.place]]
-        groups: dict[str, list[bool]] = {}
-        for key, answer in zip(keys, shows, strict=True):
-            if answer is not None:
-                groups.setdefault(key.rpartition(" ")[0], []).append(answer)
-        return groups
 
-    def answers(self, bar: str = "") -> Answers:
-        """Return what runs show at the rule's own bar, or at another; nothing if it has no such."""
-        shows = self.shows_at.get(bar) if bar else self.row.fields.get("shows")
-        return {} if shows is None else self.by_group(shows)
+NO_RUNS = Combined(Row(""))
 
 
 class Query(Rows):
@@ -251,11 +221,9 @@ class Query(Rows):
         try:
             combined = combine(claim, self.measured)
         except (BadInput, NotRun) as error:
-            row = replace(unmeasured(claim), detail=str(error))
-            return explained(row, claim, self.source)
+            return replace(unmeasured(claim), detail=str(error))
         table = self.table_test(claim.table) if self.source == "ours" and claim.table else None
-        theirs = combined_if_run(claim, self.author) if self.author is not None else None
-        return judged(claim, self.source, combined, theirs, table)
+        return judged(claim, self.source, combined, combined_if_run(claim, self.author), table)
 
     def table_test(self, name: str) -> TableTest:
         """Return the comparison of our runs with the author's over all cells of a table."""
@@ -272,19 +240,18 @@ class Query(Rows):
 
 def values_of(cells: Iterable[Claim], measured: Measured | None) -> exchangeability.Array:
     """Return the cells of a table by `[run, cell]`; without runs if it was not run."""
-    values = []
-    for cell in cells:
-        combined = combined_if_run(cell, measured) if measured is not None else None
-        values.append(combined.row.runs if combined is not None else [])
+    values = [combined_if_run(cell, measured).row.runs for cell in cells]
     return np.array(values, dtype=float).T
 
 
-def combined_if_run(claim: Claim, measured: Measured) -> Combined | None:
-    """Return what the runs of a claim say together; None if it was not run."""
+def combined_if_run(claim: Claim, measured: Measured | None) -> Combined:
+    """Return what the runs of a claim say together; `NO_RUNS` if it was not run."""
+    if measured is None:
+        return NO_RUNS
     try:
         return combine(claim, measured)
     except (BadInput, NotRun):
-        return None
+        return NO_RUNS
 
 
 def unmeasured(claim: Claim) -> Row:
@@ -297,24 +264,6 @@ def unmeasured(claim: Claim) -> Row:
         reason=registry.reason(claim),
         groups=list(registry.entry(claim.id).all_groups),
     )
-
-
-def explained(row: Row, claim: Claim, source: str) -> Row:
-    """Return a row of a source with the reason why it is not reproduced, if its claim has one."""
-    by_quick = partial(shown_by, whys.QUICK, claim)
-    return replace(row, why=whys.why(row, claim, source, by_quick))
-
-
-def shown_by(recipe: str, claim: Claim) -> list[bool]:
-    """Return whether each of our runs by a recipe shows a finding; runs that cannot say are out."""
-    entry = registry.entry(claim.id)
-    assert entry.rule is not None
-    stored = measurements.read("ours")
-    measured = Measured("ours", stored[stored.recipe == recipe], all_runs=True)
-    shows = []
-    for record in measured.of(entry.quantity, entry.groups, entry.epoch):
-        shows.append(says(entry.rule, rule_fields(record, picked(whole(record), str(entry.field)))))
-    return [answer for answer in shows if answer is not None]
 
 
 def combine(claim: Claim, measured: Measured) -> Combined:
@@ -426,66 +375,84 @@ def says(rule: Rule, fields: Mapping[str, Any]) -> bool | None:
 def rule_fields(record: Record, part: Picked) -> dict[str, Any]:
     """Return the fields that the rule of a row reads: those of the quantity, or of its part."""
     fields = fields_of(record)
-    if _is_missing(record["value"]):  # the quantity is several values, without one of its own
+    if record["value"] is None:  # the quantity is several values, without one of its own
         fields[VALUE] = _nan(part.value)
     return fields
 
 
 def beside(entry: Entry, measured: Measured) -> dict[str, list[Any]]:
-    """Return the values of the runs with which a rule compares a run, by the name of their field.
+    """Return the values of the control runs of a rule, by the name of their field.
 
-    It is empty if the rule compares with no other runs.
+    It is empty if the rule compares a run with no others.
+
+    Raises:
+        NotRun: No such run was measured.
     """
     if entry.beside is None:
         return {}
-    records = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-    return {entry.beside.field: [record["value"] for record in records]}
+    controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
+    if not controls:
+        raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
+    return {entry.beside.field: [record["value"] for record in controls]}
+
+
+def without(entry: Entry, measured: Measured) -> dict[str, dict[str, list[Any]]]:
+    """Return what `beside` does, less each of several control runs, by that run in words."""
+    if entry.beside is None:
+        return {}
+    controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
+    values_without = {}
+    for left_out in controls if len(controls) > 1 else ():
+        values = [record["value"] for record in controls if record is not left_out]
+        run = f"run {left_out['run']} of {left_out['group']}"
+        values_without[run] = {entry.beside.field: values}
+    return values_without
 
 
 def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Measured) -> Combined:
     """Return what a finding's runs show."""
     assert entry.rule is not None
     assert isinstance(entry.field, str)
+    rule = entry.rule
     parts = [picked(whole(record), entry.field) for record in records]
     all_fields = [rule_fields(*pair) for pair in zip(records, parts, strict=True)]
+    method, is_judged = entry.method, [record["run"] == entry.shown_run for record in records]
+    if measured.source != "author" or not any(is_judged):
+        is_judged = [True] * len(records)
+    if not all(is_judged):
+        method += f" Judged on run {entry.shown_run}, which the paper shows."
     compared = beside(entry, measured)
-    if [] in compared.values():
-        assert entry.beside is not None
-        raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
-    shows = [says(entry.rule, fields | compared) for fields in all_fields]
-    shows_without = {}
-    if entry.beside is not None:
-        controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-        for i, control in enumerate(controls):
-            values = compared[entry.beside.field]
-            left = {entry.beside.field: [*values[:i], *values[i + 1 :]]}
-            if len(values) > 1:
-                name = f"run {control['run']} of {control['group']}"
-                shows_without[name] = [says(entry.rule, fields | left) for fields in all_fields]
-    shows_at = {}
-    for bar, rule in variants(entry.rule).items():
-        shows_at[bar] = [says(rule, fields | compared) for fields in all_fields]
+
+    def counted(rule: Rule, compared: dict[str, Any]) -> Counts:
+        """Return how many of the judged runs show it; language models are in one group."""
+        shows: dict[str, list[bool]] = {}
+        for record, fields in compress(zip(records, all_fields, strict=True), is_judged):
+            answer = says(rule, fields | compared)
+            if answer is not None:
+                group = record["group"] if record["group"] in groups.GROUPS else ""
+                shows.setdefault(group, []).append(answer)
+        return {group: Count.of(answers) for group, answers in shows.items()}
 
     values = [part.value for part in parts]
-    counted = [value for value in values if value is not None]
+    defined = [value for value in values if value is not None]
     others = []
     for record, part in zip(records, parts, strict=True):
         # Of a quantity that is several values, each is by itself.
-        others.append({} if _is_missing(record["value"]) else part.fields)
-    lists = {"shows": shows, **_lists(records, [{**of_run, **compared} for of_run in others])}
+        others.append({} if record["value"] is None else {**part.fields, **compared})
+    shows = [says(rule, fields | compared) for fields in all_fields]
     row = replace(
         unmeasured(claim),
-        value=stored(COMBINE[entry.combine](counted)) if counted else None,
+        value=stored(COMBINE[entry.combine](defined)) if defined else None,
         runs=values,
-        fields={**_keys(records), **lists},
-        detail=entry.method,
+        fields={**_keys(records), "shows": shows, **_lists(records, others)},
+        detail=method,
     )
-    numbers = [record["run"] for record in records]
-    place = None
-    if measured.source == "author" and entry.shown_run in numbers:
-        place = numbers.index(entry.shown_run)
     return Combined(
-        row, n_runs=len(records), shows_at=shows_at, shows_without=shows_without, place=place
+        row,
+        n_runs=len(records),
+        counts=counted(rule, compared),
+        counts_at={bar: counted(other, compared) for bar, other in variants(rule).items()},
+        counts_without={run: counted(rule, left) for run, left in without(entry, measured).items()},
     )
 
 
@@ -526,10 +493,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
     )
     of_group = len(measured.runs.get(entry.groups[0], ())) if entry.groups else 0
     n_runs = max(of_group, len(records)) if entry.among is not None else len(records)
-    counted_at = {}
+    values_at = {}
     for bar, rule in variants(entry.counts).items():
-        counted_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
-    return Combined(row, noises[0], n_runs, counted_at=counted_at)
+        values_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
+    return Combined(row, noises[0], n_runs, values_at=values_at)
 
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
@@ -591,7 +558,7 @@ def judged(
     claim: Claim,
     source: str,
     combined: Combined,
-    theirs: Combined | None = None,
+    theirs: Combined = NO_RUNS,
     table: TableTest | None = None,
 ) -> Row:
     """Return a row with its verdict, and all that follows from it.
@@ -600,33 +567,16 @@ def judged(
         claim: The claim.
         source: `ours` or `author`.
         combined: The row without a verdict.
-        theirs: The author's row, with which ours is compared; None if there is none.
+        theirs: The author's row, with which ours is compared.
         table: The comparison of the whole table, if the claim is a cell of one.
     """
     row = combined.row
     judgement = judge(claim, source, combined, theirs, table)
-    others = {}
-    for bar in combined.shows_at:
-        of_theirs = theirs.answers(bar) if theirs is not None else {}
-        verdict = judge_shown(claim, source, combined.answers(bar), of_theirs).verdict
-        if verdict != judgement.verdict:
-            others[bar] = verdict
-    if source == "author":  # ours are compared with his, which other bars count otherwise
-        for bar, counted in combined.counted_at.items():
-            at_bar = replace(combined, row=replace(row, value=sum(counted), runs=counted))
-            verdict = judge(claim, source, at_bar, theirs, table).verdict
-            if verdict != judgement.verdict:
-                others[bar] = verdict
+    others = at_other_bars(claim, source, combined, theirs)
     std = None
     if len(row.runs) > 1 and not row.pooled and None not in row.runs:
         std = stored(np.std(row.runs, axis=0, ddof=1))
-    sentences = [
-        row.detail,
-        judgement.detail,
-        row.shown_by_group,
-        row.disagreement(claim.range),
-        row.fields_in_words,
-    ]
+    sentences = [row.detail, judgement.detail, row.shown_by_group]
     row = replace(
         row,
         std=std,
@@ -637,64 +587,53 @@ def judged(
         interval=stored(judgement.interval),
         settles=judgement.settles,
         table=table,
-        sensitivity=others,
+        sensitivity={bar: other for bar, other in others.items() if other != judgement.verdict},
     )
-    return explained(row, claim, source)
+    return replace(row, why=whys.why(row, claim, source))
 
 
 def judge(
     claim: Claim,
     source: str,
     combined: Combined,
-    theirs: Combined | None = None,
+    theirs: Combined = NO_RUNS,
     table: TableTest | None = None,
 ) -> verdicts.Judgement:
     """Return the verdict on a row; arguments are as in `judged`."""
     row = combined.row
-    if "shows" in row.fields:
-        of_theirs = theirs.answers() if theirs is not None else {}
-        judgement = judge_shown(claim, source, combined.answers(), of_theirs)
-        others = {}
-        for control, shows in combined.shows_without.items():
-            by_group = combined.by_group(shows)
-            others[control] = judge_shown(claim, source, by_group, of_theirs).verdict
-        return verdicts.hangs_on_a_control(judgement, others)
+    if row.shown is not None:
+        judge_counts = partial(verdicts.judge_finding, claim, source, theirs=theirs.counts)
+        without = {run: judge_counts(n).verdict for run, n in combined.counts_without.items()}
+        return verdicts.hangs_on_a_control(judge_counts(combined.counts), without)
     value = verdicts.as_array(row.value)
     values = stacked(row.runs)
     n_runs = combined.n_runs or len(values)
     if source == "author":
         return verdicts.judge_author(claim, value, combined.noise, n_runs, values)
-    author_runs = theirs.row.runs if theirs is not None else []
+    author_runs = theirs.row.runs
     if claim.rule == "count":
-        printed = verdicts.Count(int(verdicts.as_array(claim.paper)[0]), verdicts.PAPER_RUNS)
-        theirs_counted = verdicts.Count.of(author_runs) if author_runs else printed
-        return verdicts.judge_count(claim, verdicts.Count.of(row.runs), theirs_counted)
+        printed = Count(int(verdicts.as_array(claim.paper)[0]), verdicts.PAPER_RUNS)
+        theirs_counted = Count.of(author_runs) if author_runs else printed
+        return verdicts.judge_count(claim, Count.of(row.runs), theirs_counted)
     return verdicts.judge_ours(claim, value, values, stacked(author_runs), n_runs, table)
 
 
-def judge_shown(
-    claim: Claim, source: str, by_group: Answers, theirs: Answers = MappingProxyType({})
-) -> verdicts.Judgement:
-    """Return the verdict on a finding, given what each run of each group shows.
+def at_other_bars(
+    claim: Claim, source: str, combined: Combined, theirs: Combined = NO_RUNS
+) -> dict[str, str]:
+    """Return the verdict at each other bar of a rule; a number's only on the author's runs.
 
-    A finding of the paper is compared with what the author's runs of the same group show
-    (`theirs`). One about several groups is judged by group, unless its quantifier is `open`.
+    Ours are compared with his, which other bars count otherwise.
     """
-    if claim.quantifier == verdicts.OPEN or not by_group:
-        all_answers = [answer for of_group in by_group.values() for answer in of_group]
-        return verdicts.judge_finding(claim.quantifier, all_answers)
-    judgements, counts = {}, {}
-    for group, shows in by_group.items():
-        judge_runs = partial(verdicts.judge_finding, claim.quantifier, single=claim.single)
-        judgement = judge_runs(shows, source=source)
-        counts[group] = verdicts.Count.of(shows)
-        their_shows = theirs.get(group)
-        if source == "ours" and their_shows and not claim.beyond:
-            their_count = verdicts.Count.of(their_shows)
-            their_verdict = judge_runs(their_shows, source="author").verdict
-            judgement = verdicts.told_apart(judgement, counts[group], their_count, their_verdict)
-        judgements[group] = judgement
-    return verdicts.by_group(judgements, {name: n.n_runs for name, n in counts.items()})
+    others = {}
+    for bar, counts in combined.counts_at.items():
+        of_theirs = theirs.counts_at.get(bar, {})
+        others[bar] = verdicts.judge_finding(claim, source, counts, of_theirs).verdict
+    if source == "author":
+        for bar, counted in combined.values_at.items():
+            row = replace(combined.row, value=sum(counted), runs=counted)
+            others[bar] = judge(claim, source, replace(combined, row=row)).verdict
+    return others
 
 
 def stacked(values: Sequence[Any]) -> verdicts.Array:
@@ -718,136 +657,22 @@ def stored(value: Any) -> Any:
 # ---- results beside the weights that are here
 
 
-def has_other_weights(source: str, group: str, paths: Iterable[Path] | None = None) -> bool:
-    """Return True if a group's weights are not those on which a source's rows were measured.
+def are_other_weights(loaded: Runs) -> bool:
+    """Return True if runs are not those on which the rows of their source were measured.
 
-    They are compared by sha256. If there are no weights, or no results, they are no others.
-
-    Args:
-        source: `ours` or `author`.
-        group: The group's name.
-        paths: The files with the weights; those that `catalogue.load` loads if None.
+    They are compared by the sha256 of their weights, or of the learning curves beside them. If
+    nothing was measured, they are no others.
     """
-    if not measurements.is_stored(source):
+    if not measurements.is_stored(loaded.source):
         return False
-    files = list(paths or catalogue.find(group, source).values())
-    behind = query(source).measured
-    if not files:
-        return False
-    if source == "ours" and len(files) != len(behind.runs.get(group, ())):
+    behind = query(loaded.source).measured
+    n_measured = len(behind.runs.get(loaded.group, ()))
+    if loaded.source == "ours" and len(loaded.numbers) != n_measured:
         return True
-    return not all(_is_of(path, behind.digests.get(group, set())) for path in files)
-
-
-def _is_of(path: Path, digests: Collection[str]) -> bool:
-    """Return True if a run's weights, or its learning curves, have one of these sha256."""
-    modified = path.stat().st_mtime_ns
-    curves = path.with_suffix(".npz")
-    return _digest(path, modified) in digests or (curves.exists() and sha256(curves) in digests)
-
-
-@lru_cache(maxsize=256)
-def _digest(path: Path, _modified: int) -> str:
-    return runs.digest(runs.TrainedRun.at(path).weights_at(None))
-
-
-def of_these_weights(source: str, name: str) -> Row:
-    """Return a stored row; one without a value if there is none, or other weights are here."""
-    row = by_id(source).get(name)
-    if row is None or any(has_other_weights(source, group) for group in row.groups):
-        claim = claims.claims()[name]
-        return Row(name, claim.where, claim.paper, fields={"run": [], "shows": []})
-    return row
-
-
-# ---- rows that are counted apart
-
-
-def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
-    """Return why rows can hardly fail, or say what another row says, by id: they are counted apart.
-
-    Args:
-        rows: The results of each source, by id.
-    """
-    reasons = {}
-    for name, claim in claims.claims().items():
-        own_rows = [by_id[name] for by_id in rows.values() if name in by_id]
-        if claim.hardly_fails:
-            reasons[name] = claim.hardly_fails
-        elif claim.rule == "exact" and own_rows and all(_needs_no_runs(row) for row in own_rows):
-            reasons[name] = "a fact of the data set"
-        elif _is_never_carried_into(name):
-            reasons[name] = "no carry can arrive there, with or without the head"
-    for name, first in repeated(
-        {name: rows_of(rows, name) for name in claims.claims()}, reasons
-    ).items():
-        reasons[name] = f"over all runs of both sources it says what {first} says"
-    return reasons
-
-
-def rows_of(rows: Mapping[str, Mapping[str, Row]], name: str) -> list[Row]:
-    """Return the row of each source that has it."""
-    return [by_id[name] for by_id in rows.values() if name in by_id]
-
-
-def repeated(rows: Mapping[str, list[Row]], skipped: Collection[str]) -> dict[str, str]:
-    """Return the rows that are one measurement with another row, by the id of that row.
-
-    Over `RUNS_TO_COMPARE` runs or more, of both sources, their values are perfectly correlated, as
-    those of complements are. Findings come first, since numbers are details of them.
-
-    Args:
-        rows: The rows of each claim, one for each source.
-        skipped: The ids that are not compared.
-    """
-    values_by_groups: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
-    names = sorted(rows, key=lambda name: all(row.paper is not None for row in rows[name]))
-    first_of: dict[str, str] = {}
-    for name in names:
-        values = _values_of_runs(rows[name])
-        if name in skipped or not values:
+    digests = behind.digests.get(loaded.group, set())
+    for number, weights in loaded.weights.items():
+        curves = loaded.stored[number].path.with_suffix(".npz")
+        if runs.digest(weights) in digests or (curves.exists() and sha256(curves) in digests):
             continue
-        earlier = values_by_groups.setdefault(tuple(rows[name][0].groups), {})
-        for other, other_values in earlier.items():
-            if _are_one_measurement(values, other_values):
-                first_of[name] = other
-                break
-        else:
-            earlier[name] = values
-    return first_of
-
-
-def _values_of_runs(rows: Iterable[Row]) -> dict[str, float]:
-    """Return the value of each run, by its source's place and its name; none of lists."""
-    values = {}
-    for place, row in enumerate(rows):
-        for key, value in zip(row.keys, row.runs, strict=False):
-            if isinstance(value, int | float):
-                values[f"{place} {key}"] = float(value)
-    return values
-
-
-def _are_one_measurement(values: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Return True if two rows' values are perfectly correlated over the runs that both have."""
-    common = [key for key in values if key in others]
-    if len(common) < RUNS_TO_COMPARE:
-        return False
-    x = np.array([values[key] for key in common])
-    y = np.array([others[key] for key in common])
-    x_apart, y_apart = x - x.mean(), y - y.mean()
-    if min(np.ptp(x_apart), np.ptp(y_apart)) <= AS_PRINTED:
-        return False
-    # np.corrcoef takes ten times as long, and a page compares thousands of pairs.
-    correlation = x_apart @ y_apart / math.sqrt((x_apart @ x_apart) * (y_apart @ y_apart))
-    return bool(abs(correlation) > 1 - CORRELATION_ROUNDING)
-
-
-def _needs_no_runs(row: Row) -> bool:
-    """Return True if a row has a value that no run gave."""
-    return not row.runs and row.value is not None
-
-
-def _is_never_carried_into(name: str) -> bool:
-    """Return True if an id is that of a digit of which the decision head decides nothing."""
-    last_position = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
-    return name.startswith("tab1/decision_head/") and name.endswith(f"/{last_position}")
+        return True
+    return False

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from carry_paper.ledger.claims import Why
@@ -11,8 +10,6 @@ from carry_paper.ledger.verdicts import NOT_RUN
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-# Runs disagree if there is a gap between them of more than this share of the quantity's range.
-APART = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Row:
         runs: The value of each run.
         tolerance: How far `value` may lie from `paper`; None where there is no such distance.
         verdict: One of `verdicts.VERDICTS`.
-        detail: Sentences on the `fields` and on how the row was obtained, or why it was not run.
+        detail: Sentences on how the row was obtained and judged, or why it was not run.
         n: The number of runs on which it is judged.
         fields: Lists with an entry for each run: `run` (its number, with its group before it where
             there are several), for a finding `shows`, `training` if runs were not trained as the
@@ -120,55 +117,6 @@ class Row:
         """Return the fields that were measured besides the value, with an entry for each run."""
         others = ("run", "shows", "training")
         return {name: values for name, values in self.fields.items() if name not in others}
-
-    @property
-    def fields_in_words(self) -> str:
-        """Return what was measured besides the value as a sentence, run by run; "" if nothing."""
-        if not self.measured:
-            return ""
-        runs = []
-        for i, run in enumerate(self.keys):
-            parts = [
-                f"{name.replace('_', ' ')} {field_text(values[i])}"
-                for name, values in self.measured.items()
-            ]
-            runs.append(f"run {run}: {', '.join(parts)}")
-        sentence = "; ".join(runs)
-        return f"{sentence[:1].upper()}{sentence[1:]}."
-
-    def disagreement(self, range_: float | int) -> str:
-        """Return a sentence if one group's runs fall into two, else nothing.
-
-        They do if the largest gap between them is more than `APART` of the range.
-        """
-        can_be_ordered = all(isinstance(x, float) and abs(x) <= range_ for x in self.runs)
-        if self.pooled or not can_be_ordered or len(self.runs) < 2:
-            return ""
-        ordered = sorted(self.runs)
-        gaps = [high - low for low, high in pairwise(ordered)]
-        if max(gaps) <= APART * range_:
-            return ""
-        split = gaps.index(max(gaps)) + 1
-        low, high = _in_words(ordered[:split]), _in_words(ordered[split:])
-        return f"The runs disagree (bimodal): {low}, {high}; the mean may describe no run."
-
-
-def field_text(value: Any) -> str:
-    """Return an entry of a field in words."""
-    if value is None:
-        return "–"
-    if isinstance(value, list):
-        return " ".join(field_text(entry) for entry in value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _in_words(ordered: list[float]) -> str:
-    """Return how many numbers there are, and their ends: `2 at 0.1 to 0.2`."""
-    lowest, highest = ordered[0], ordered[-1]
-    end = f" to {highest:.3g}" if lowest < highest else ""
-    return f"{len(ordered)} at {lowest:.3g}{end}"
 
 
 def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

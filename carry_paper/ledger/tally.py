@@ -7,15 +7,23 @@ of. Rows that can hardly fail are no part of it, and the book's own findings, be
 counted apart.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from carry_paper.ledger.claims import Claim
+import numpy as np
+
+from carry_paper.ledger.claims import Claim, claims
+from carry_paper.ledger.exchangeability import AS_PRINTED
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, NO_VERDICT, NOT_RUN
+from carry_train import groups
 
+# Two rows are one measurement if their values are perfectly correlated over so many runs.
+RUNS_TO_COMPARE = 6
+CORRELATION_ROUNDING = 1e-6
 # The verdicts on what was judged, the best first.
 JUDGED = ("reproduced", "mostly", "mixed", CANNOT_TELL, "differs")
 
@@ -153,3 +161,95 @@ def counted(
     return Tally(
         kind, {verdict: count[verdict] for verdict in JUDGED}, count[NO_VERDICT], count[NOT_RUN]
     )
+
+
+# ---- rows that are counted apart
+
+
+def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
+    """Return why rows can hardly fail, or say what another row says, by id: they are counted apart.
+
+    Args:
+        rows: The results of each source, by id.
+    """
+    reasons = {}
+    by_id = {name: rows_of(rows, name) for name in claims()}
+    for name, claim in claims().items():
+        own_rows = by_id[name]
+        if claim.hardly_fails:
+            reasons[name] = claim.hardly_fails
+        elif claim.rule == "exact" and own_rows and all(_needs_no_runs(row) for row in own_rows):
+            reasons[name] = "a fact of the data set"
+        elif _is_never_carried_into(name):
+            reasons[name] = "no carry can arrive there, with or without the head"
+    for name, first in repeated(by_id, skipped=reasons).items():
+        reasons[name] = f"over all runs of both sources it says what {first} says"
+    return reasons
+
+
+def rows_of(rows: Mapping[str, Mapping[str, Row]], name: str) -> list[Row]:
+    """Return the row of each source that has it."""
+    return [by_id[name] for by_id in rows.values() if name in by_id]
+
+
+def repeated(rows: Mapping[str, list[Row]], skipped: Collection[str]) -> dict[str, str]:
+    """Return the rows that are one measurement with another row, by the id of that row.
+
+    Over `RUNS_TO_COMPARE` runs or more, of both sources, their values are perfectly correlated, as
+    those of complements are. Findings come first, since numbers are details of them.
+
+    Args:
+        rows: The rows of each claim, one for each source.
+        skipped: The ids that are not compared.
+    """
+    values_by_groups: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
+    names = sorted(rows, key=lambda name: all(row.paper is not None for row in rows[name]))
+    first_of: dict[str, str] = {}
+    for name in names:
+        values = _values_of_runs(rows[name])
+        if name in skipped or not values:
+            continue
+        earlier = values_by_groups.setdefault(tuple(rows[name][0].groups), {})
+        for other, other_values in earlier.items():
+            if _are_one_measurement(values, other_values):
+                first_of[name] = other
+                break
+        else:
+            earlier[name] = values
+    return first_of
+
+
+def _values_of_runs(rows: Iterable[Row]) -> dict[str, float]:
+    """Return the value of each run, by its source's place and its name; none of lists."""
+    values = {}
+    for place, row in enumerate(rows):
+        for key, value in zip(row.keys, row.runs, strict=False):
+            if isinstance(value, int | float):
+                values[f"{place} {key}"] = float(value)
+    return values
+
+
+def _are_one_measurement(values: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Return True if two rows' values are perfectly correlated over the runs that both have."""
+    common = [key for key in values if key in others]
+    if len(common) < RUNS_TO_COMPARE:
+        return False
+    x = np.array([values[key] for key in common])
+    y = np.array([others[key] for key in common])
+    x_apart, y_apart = x - x.mean(), y - y.mean()
+    if min(np.ptp(x_apart), np.ptp(y_apart)) <= AS_PRINTED:
+        return False
+    # np.corrcoef takes ten times as long, and a page compares thousands of pairs.
+    correlation = x_apart @ y_apart / math.sqrt((x_apart @ x_apart) * (y_apart @ y_apart))
+    return bool(abs(correlation) > 1 - CORRELATION_ROUNDING)
+
+
+def _needs_no_runs(row: Row) -> bool:
+    """Return True if a row has a value that no run gave."""
+    return not row.runs and row.value is not None
+
+
+def _is_never_carried_into(name: str) -> bool:
+    """Return True if an id is that of a digit of which the decision head decides nothing."""
+    last_position = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
+    return name.startswith("tab1/decision_head/") and name.endswith(f"/{last_position}")

@@ -14,7 +14,9 @@ beside it, and not judged.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -378,6 +380,9 @@ class Count(NamedTuple):
         return f"{self.n_showing} of {self.n_runs}"
 
 
+Counts = Mapping[str, Count]  # of the runs of each group
+
+
 def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
     """Judge a count of our runs by Fisher's exact test against the author's count.
 
@@ -447,24 +452,73 @@ def runs_show(count: int, n: int) -> str:
 
 
 def judge_finding(
-    quantifier: str, shows: Sequence[bool], *, single: bool = False, source: str = "author"
+    claim: Claim, source: str, counts: Counts, theirs: Counts = MappingProxyType({})
 ) -> Judgement:
-    """Judge a finding by one of the `QUANTIFIERS`, given for each run whether it shows the finding.
+    """Judge a finding by how many runs of each group show it.
+
+    One about several groups has the judgement of the group that shows it least, so that no group
+    can make up for another; those of fewer than `ENOUGH` runs are left out, if others are there.
+    If its quantifier is `OPEN`, the runs of all groups are counted together.
+
+    Args:
+        claim: The finding.
+        source: `ours` or `author`.
+        counts: The count of each group's runs, of those that can say.
+        theirs: The same of the author's, with which ours are compared.
+    """
+    if claim.quantifier == OPEN or not counts:
+        total = Count(
+            sum(n.n_showing for n in counts.values()), sum(n.n_runs for n in counts.values())
+        )
+        return judge_runs(claim.quantifier, total)
+    judgements = {}
+    for name, count in counts.items():
+        judgements[name] = _judge_group(claim, source, count, theirs.get(name))
+    if len(counts) == 1:
+        return next(iter(judgements.values()))
+    large = [name for name, count in counts.items() if count.n_runs >= ENOUGH] or list(counts)
+    worst = min(large, key=lambda name: VERDICTS.index(judgements[name].verdict))
+    judgement = judgements[worst]
+    words = f"In the group that shows it least, {worst}: {runs_show(*counts[worst])}."
+    return replace(judgement, detail=f"{words} {judgement.detail}".rstrip(), interval=None)
+
+
+def _judge_group(claim: Claim, source: str, count: Count, theirs: Count | None) -> Judgement:
+    """Judge a finding on the runs of a group.
+
+    Ours differ only if the author's fail it, too, or if Fisher's exact test tells the two counts
+    apart.
+    """
+    judge = partial(judge_runs, claim.quantifier, single=claim.single)
+    judgement = judge(count, source=source)
+    is_compared = source == "ours" and theirs is not None and not claim.beyond
+    if judgement.verdict != "differs" or theirs is None or not is_compared:
+        return judgement
+    if judge(theirs, source="author").verdict == "differs":
+        return judgement
+    judgement = replace(judgement, detail=_fishers_test(count, theirs))
+    if settling.fisher(*count, *theirs) <= SIGNIFICANT:
+        return judgement
+    return replace(judgement, verdict=CANNOT_TELL, settles=_what_settles_counts(count, theirs))
+
+
+def judge_runs(
+    quantifier: str, count: Count, *, single: bool = False, source: str = "author"
+) -> Judgement:
+    """Judge a finding by one of the `QUANTIFIERS`, given how many runs show it.
 
     Fewer than three runs can't tell, unless the paper states it of a `single` run: then the
     author's run is judged, and `ours` get no verdict, but show how general it is. "Some runs" is a
     claim about all such runs there could be, so that six of ours, or any number, cannot contradict
     it; the author's six are those that the paper speaks of.
     """
-    count, n = sum(shows), len(shows)
+    n_showing, n = count
     if n == 0:
         return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
-    low, high = settling.clopper_pearson(count, n)
+    low, high = settling.clopper_pearson(n_showing, n)
     interval = None if quantifier == OPEN else np.array([[low, high]])
-    words = runs_show(count, n)
-    detail = f"{words[:1].upper()}{words[1:]}."
     if single and source == "ours":
-        detail += " The paper says it of one run of the author's, which is judged."
+        detail = "The paper says it of one run of the author's, which is judged."
         return Judgement(NO_VERDICT, None, detail, interval)
 
     settles = ""
@@ -472,9 +526,9 @@ def judge_finding(
         verdict = CANNOT_TELL
         settles = "“Where does it hold?”, a map of settings whose rule is fixed"
     elif quantifier in BANDS:
-        n_agreeing = n - count if quantifier == "none" else count
+        n_agreeing = n - n_showing if quantifier == "none" else n_showing
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
-    elif count:
+    elif n_showing:
         verdict = "reproduced"
     elif source == "author" and n >= PAPER_RUNS:
         verdict = "differs"
@@ -482,50 +536,8 @@ def judge_finding(
         verdict = CANNOT_TELL
         settles = f"a run that shows it: none of {n} does, so up to {high:.0%} of all such runs may"
     if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
-        return Judgement(
-            CANNOT_TELL, None, detail, interval, settles or f"with {ENOUGH} runs instead of {n}"
-        )
-    return Judgement(verdict, None, detail, interval, settles)
-
-
-def by_group(judgements: Mapping[str, Judgement], n_runs: Mapping[str, int]) -> Judgement:
-    """Return the judgement of a finding about groups: that of the group that shows it least.
-
-    So no group can make up for another. Those of fewer than `ENOUGH` runs are left out, if others
-    are there. A finding about one group has the judgement of that.
-
-    Args:
-        judgements: The judgement of each group.
-        n_runs: The number of runs of each.
-    """
-    if len(judgements) == 1:
-        return next(iter(judgements.values()))
-    large = [name for name in judgements if n_runs[name] >= ENOUGH] or list(judgements)
-    worst = min(large, key=lambda name: VERDICTS.index(judgements[name].verdict))
-    judgement = judgements[worst]
-    detail = f"In the group that shows it least, {worst}: {judgement.detail}"
-    return replace(judgement, detail=detail, interval=None)
-
-
-def told_apart(judgement: Judgement, ours: Count, theirs: Count, their_verdict: str) -> Judgement:
-    """Return the judgement of a finding on our runs, which differs only where the author's do not.
-
-    If his runs fail it, too, ours differ as they do. Else the two counts have to be told apart, by
-    Fisher's exact test.
-
-    Args:
-        judgement: The judgement on ours alone.
-        ours: How many of ours show it, of those that can say.
-        theirs: The same of the author's.
-        their_verdict: The verdict on the author's runs.
-    """
-    if judgement.verdict != "differs" or their_verdict == "differs":
-        return judgement
-    detail = f"{judgement.detail} {_fishers_test(ours, theirs)}"
-    if settling.fisher(*ours, *theirs) <= SIGNIFICANT:
-        return replace(judgement, detail=detail)
-    settles = _what_settles_counts(ours, theirs)
-    return replace(judgement, verdict=CANNOT_TELL, detail=detail, settles=settles)
+        verdict, settles = CANNOT_TELL, settles or f"with {ENOUGH} runs instead of {n}"
+    return Judgement(verdict, None, interval=interval, settles=settles)
 
 
 def hangs_on_a_control(judgement: Judgement, without: Mapping[str, str]) -> Judgement:

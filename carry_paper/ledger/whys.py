@@ -6,11 +6,9 @@ A name in braces is one of the row's numbers, or a criterion of its rule:
 - `{fields[moved][5]:.0%}`, what was measured beside it;
 - `{value}` and `{highest}`, the row's value, and the highest of its runs;
 - `{n_showing}` and `{n}`, how many of its runs show a finding;
-- `{quick}`, how many of the runs by the recipe `quick` show it;
 - `{VISIBLE_BOUNCE:.0%}`, a constant of the module that has the row's function.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from carry_core.errors import BadInput
@@ -19,10 +17,8 @@ from carry_paper.ledger.claims import Claim, Why
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import NOT_RUN
 
-QUICK = "quick"
 
-
-def why(row: Row, claim: Claim, source: str, by_quick: Callable[[], Sequence[bool]]) -> Why | None:
+def why(row: Row, claim: Claim, source: str) -> Why | None:
     """Return the reason why a row of a source is not reproduced; None if there is none.
 
     There is none either where the row has not the runs that the sentence is about.
@@ -31,7 +27,6 @@ def why(row: Row, claim: Claim, source: str, by_quick: Callable[[], Sequence[boo
         row: The row.
         claim: Its claim.
         source: `ours` or `author`.
-        by_quick: Returns whether each of our runs by `quick` shows the finding.
 
     Raises:
         BadInput: The sentence names what a row does not have.
@@ -49,11 +44,6 @@ def why(row: Row, claim: Claim, source: str, by_quick: Callable[[], Sequence[boo
         "n_showing": n_showing,
         "n": n,
     }
-    if f"{{{QUICK}}}" in given.text:
-        shows = by_quick()
-        if not shows:
-            return None
-        numbers[QUICK] = f"{sum(shows)} of our {len(shows)} runs by {QUICK}"
     try:
         text = given.text.format_map(numbers)
     except (IndexError, TypeError):  # other runs than those that it was written about

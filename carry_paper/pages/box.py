@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from carry_core import carries
-from carry_core.runs import Runs, folder
-from carry_paper.ledger import ledger
+from carry_core.runs import Runs
+from carry_paper.ledger import ledger, registry, tally
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, in_words, percents
 from carry_paper.ledger.results import Row, gathered
@@ -95,23 +95,18 @@ class Line:
         groups: The groups that the claims are about.
     """
 
-    def __init__(
-        self, words: str, claims: list[Claim], rows: Mapping[str, Mapping[str, Row]]
-    ) -> None:
+    def __init__(self, words: str, claims: list[Claim], rows: Mapping[str, list[Row]]) -> None:
         self.words = words
         self.claims = claims
-        self.rows = {}
-        for source, by_id in rows.items():
-            self.rows[source] = [by_id[claim.id] for claim in claims if claim.id in by_id]
+        self.rows = rows
         self.lanes = {lane.source: lane for lane in strips.lanes(claims, self.rows)}
         self.sides = {}
         for source, results_of_source in self.rows.items():
             side = self._side(source, results_of_source) if results_of_source else None
             self.sides[source] = side
         names = set[str]()
-        for results_of_source in self.rows.values():
-            for row in results_of_source:
-                names.update(row.groups)
+        for claim in claims:
+            names.update(registry.entry(claim.id).all_groups)
         self.groups = sorted(names)
 
     @property
@@ -123,11 +118,6 @@ class Line:
         if len(self.claims) > 1 or claim.paper is None:
             return ""
         return row_words.number(claim.paper, claim)
-
-    def leave_out(self, source: str) -> None:
-        """Leave out the results of a source."""
-        self.rows[source] = []
-        self.sides[source] = None
 
     def about(self, group: str | None) -> bool:
         """Return True if a page about this group judges the line; None stands for all groups."""
@@ -233,52 +223,12 @@ class Line:
         return any(self.more(source) for source in self.rows)
 
 
-def leave_out_other_weights(lines: Iterable[Line], page_runs: Runs | None) -> list[str]:
-    """Leave out the results of each source that were made from other weights than are here.
-
-    Args:
-        lines: The lines that are judged.
-        page_runs: The runs that the page shows; of other groups, the ones that lead are compared.
-
-    Returns:
-        The groups with other weights.
-    """
-    others: dict[tuple[str, str], bool] = {}
-    for line in lines:
-        for source, rows in line.rows.items():
-            names = {name for row in rows for name in row.groups}
-            for name in names:
-                if (source, name) not in others:
-                    paths = _paths(page_runs, source, name)
-                    others[source, name] = ledger.has_other_weights(source, name, paths)
-            if any(others[source, name] for name in names):
-                line.leave_out(source)
-    return sorted({name for (_, name), is_other in others.items() if is_other})
-
-
-def _paths(page_runs: Runs | None, source: str, group: str) -> list[Path] | None:
-    """Return the files of the runs that a page shows, if they are of this group; else None."""
-    if page_runs is None or (page_runs.source, page_runs.group) != (source, group):
-        return None
-    return [stored.path for stored in page_runs.stored.values()]
-
-
-def _place(page_runs: Runs | None) -> str:
-    """Return the file or folder of a page's runs, if it is not that of their group; else ""."""
-    if page_runs is None:
-        return ""
-    paths = [stored.path for stored in page_runs.stored.values()]
-    in_groups = folder(page_runs.source)
-    if not paths or all(path.is_relative_to(in_groups) for path in paths):
-        return ""
-    return str(paths[0] if len(paths) == 1 else paths[0].parent)
-
-
 def verdict_box(
     ids: Iterable[str],
     group: str | None = None,
     words: Mapping[str, str] | None = None,
     page_runs: Runs | None = None,
+    path: Path | None = None,
 ) -> Html:
     """Return the box at the top of a page: the paper's claims, and the verdicts on them.
 
@@ -289,18 +239,26 @@ def verdict_box(
         group: The group that the page shows; a claim about others is not judged there.
         words: The page's own words for a claim, by id, in place of its `short` in claims.yml.
         page_runs: The runs that the page shows, which may be others than those that lead.
+        path: The path that the page was given in place of a group.
 
     Raises:
         BadInput: There is no such id.
     """
     stored = {source: ledger.by_id(source) for source in SOURCES}
+    other_runs = page_runs if page_runs and ledger.are_other_weights(page_runs) else None
     lines = []
     for name in ids:
         claims_of_line = [claims()[name]] if name in claims() else informative(name, stored)
         line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
-        lines.append(Line(line_words, claims_of_line, stored))
+        rows = {
+            source: rows_of_source(claims_of_line, source, stored[source], other_runs)
+            for source in SOURCES
+        }
+        lines.append(Line(line_words, claims_of_line, rows))
     judged = [line for line in lines if line.about(group)]
-    other_weights = leave_out_other_weights(judged, page_runs)
+    judged_groups = {name for line in judged for name in line.groups}
+    if other_runs is not None and other_runs.group not in judged_groups:
+        other_runs = None
 
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
@@ -311,8 +269,8 @@ def verdict_box(
         others=bool(_trainings(line for line in judged if line.groups != [group])),
         named=groups.find,
         names=NAMES,
-        other_weights=other_weights,
-        place=_place(page_runs),
+        other_weights=other_runs.group if other_runs else "",
+        path=path,
         missing=not any(stored.values()),
         waiting={
             source: row_words.not_run(row for line in judged for row in line.rows[source])
@@ -323,10 +281,20 @@ def verdict_box(
     return Html(html, text)
 
 
+def rows_of_source(
+    claims: Iterable[Claim], source: str, by_id: Mapping[str, Row], other_runs: Runs | None
+) -> list[Row]:
+    """Return a source's rows, less those on the group of runs that have other weights."""
+    rows = [by_id[claim.id] for claim in claims if claim.id in by_id]
+    if other_runs is None or other_runs.source != source:
+        return rows
+    return [row for row in rows if other_runs.group not in row.groups]
+
+
 def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:
     """Return the cells of a table that can fail; all of them if none can."""
     cells = chosen(table)
-    weightless = ledger.uninformative(rows)
+    weightless = tally.uninformative(rows)
     return [cell for cell in cells if cell.id not in weightless] or cells
 
 

@@ -12,18 +12,19 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 from markupsafe import Markup, escape
 
-from carry_core import runs
 from carry_core.errors import BadInput
 from carry_paper import catalogue
+from carry_paper.catalogue import GroupRuns
 from carry_paper.ledger import claims, export, ledger, results, tally
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
 from carry_paper.ledger.report import in_words as verdict_in_words
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, runs_show
+from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
 from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.minus import minus_signs
@@ -43,6 +44,9 @@ REASONS = {
     "table": "We can't tell as long as the whole table is not told apart from the author's",
     "other": "We can't tell without runs that were not released, or that do not exist yet",
 }
+
+# Runs disagree if there is a gap between them of more than this share of the quantity's range.
+APART = 1 / 3
 
 # Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
 KINDS = ("numbers", "findings", "rows that can hardly fail", "beyond the paper")
@@ -111,22 +115,21 @@ class Outcomes:
         if source == "author":
             n_runs = sum(map(len, measured.values()))
             return f"The author's weights: {n_runs} runs of {len(measured)} groups of his release."
-        if any(ledger.has_other_weights(source, group) for group in measured):
+        trained = [catalogue.load(name) for name in sorted(measured) if catalogue.find(name)]
+        if any(map(ledger.are_other_weights, trained)):
             return (
                 "**The results are stale**: other weights lie here now; run"
                 " `carry measure --source ours`."
             )
-        trained = ", ".join(_training(name) for name in sorted(measured) if catalogue.find(name))
-        return f"Our weights: {trained or 'none here'}."
+        return f"Our weights: {', '.join(map(_training, trained)) or 'none here'}."
 
 
-def _training(group: str) -> str:
+def _training(loaded: GroupRuns) -> str:
     """Return a description of how our runs of a group were trained."""
-    records = [runs.describe(path)["record"] for path in catalogue.find(group).values()]
-    recipe = records[0]["recipe"]
-    n_runs = f"{len(records)} run{'s' if len(records) > 1 else ''}"
-    reached = catalogue.progress(groups.find(group), recipe, records[0]["epochs"])
-    return f"{group} (recipe “{recipe}”, {n_runs}, epochs: {reached})"
+    recipe, n_runs = loaded.record["recipe"], len(loaded.numbers)
+    reached = catalogue.progress(groups.find(loaded.group), recipe, loaded.record["epochs"])
+    plural = "s" if n_runs > 1 else ""
+    return f"{loaded.group} (recipe “{recipe}”, {n_runs} run{plural}, epochs: {reached})"
 
 
 def read(source: str | None = None) -> Outcomes:
@@ -140,7 +143,7 @@ def read(source: str | None = None) -> Outcomes:
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
     by_source = {name: ledger.by_id(name) for name in SOURCES}
-    weightless = ledger.uninformative(by_source)
+    weightless = tally.uninformative(by_source)
     rows: dict[str, ledger.Rows] = {}
     order: dict[str, dict[str, int]] = {}
     for name in SOURCES if source is None else (source,):
@@ -308,16 +311,16 @@ def share_a_rule(entries: Sequence[JudgedClaim]) -> bool:
     return len(entries) > 1 and len(rules) == 1
 
 
-def remarks(row: Row, claim: Claim) -> str:
-    """Return a row's detail, less what its cells say already and what `by_run` lists."""
-    parts = [row.fields_in_words, row.disagreement(claim.range)]
-    if row.shown:
-        sentence = runs_show(*row.shown)
-        parts.append(f"{sentence[:1].upper()}{sentence[1:]}.")
-    detail = row.detail
-    for part in filter(None, parts):
-        detail = detail.replace(part, "")
-    return " ".join(detail.split())
+def disagree(row: Row, claim: Claim) -> bool:
+    """Return True if one group's runs fall into two, so that the mean may describe none of them.
+
+    They do if the largest gap between them is more than `APART` of the quantity's range.
+    """
+    can_be_ordered = all(isinstance(x, float) and abs(x) <= claim.range for x in row.runs)
+    if row.pooled or not can_be_ordered or len(row.runs) < 2:
+        return False
+    gaps = np.diff(sorted(row.runs))
+    return bool(gaps.max() > APART * claim.range)
 
 
 def by_run(row: Row) -> str:
@@ -343,7 +346,9 @@ def _measured(value: Any) -> str:
     """Return an entry of a field in words, with its numbers written as those of runs are."""
     if isinstance(value, list):
         return " ".join(_measured(part) for part in value) or "none"
-    return text(value) if isinstance(value, float) else results.field_text(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return text(value) if value is None or isinstance(value, float) else str(value)
 
 
 def lanes(entry: JudgedClaim) -> list[Lane]:
@@ -375,6 +380,6 @@ TEMPLATES.globals |= {
     "meanings": MEANINGS,
     "lanes": lanes,
     "in_words": strips.in_words,
-    "remarks": remarks,
+    "disagree": disagree,
     "by_run": by_run,
 }

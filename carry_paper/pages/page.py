@@ -61,6 +61,7 @@ class PageWithoutRuns:
         name: The beginning of the names of the author's arrays that the page stores.
         source: `ours` or `author`; None if the page is about both.
         group: The group that the page was given; None if it takes none.
+        path: The path that was given in its place; None if none was.
         claims: The rows of the ledger in the verdict box.
         as_in_the_book: True if the page runs with its own parameters, about which its text is, and
             not in Jupyter, where a reader may have edited them.
@@ -73,6 +74,7 @@ class PageWithoutRuns:
     _: KW_ONLY
     source: str | None = None
     group: str | None = None
+    path: Path | None = field(default=None, init=False)
     claims: tuple[str, ...] = field(default=(), init=False)
     as_in_the_book: bool = field(default=True, init=False)
 
@@ -115,9 +117,8 @@ class PageWithoutRuns:
         """
         self.claims = claims
         group = None if all_groups else self.judged_group
-        show(
-            box.verdict_box(claims, group, words or {}, page_runs=self.loaded_runs), name="verdicts"
-        )
+        verdicts = box.verdict_box(claims, group, words or {}, self.loaded_runs, self.path)
+        show(verdicts, name="verdicts")
 
     def beside(
         self, data: Any, part: str = "", group: str | None = None, *, stored_as: str | None = None
@@ -187,7 +188,6 @@ class Page(PageWithoutRuns):
         name: As in `PageWithoutRuns`.
         source: `ours` or `author`.
         group: The group whose runs are loaded.
-        path: The path that was given in its place; None if none was.
         run: One of its runs, of any number, or None for the page's choice.
         n_examples: The number of random sums, `at_least` or more.
         seed: The seed of the random sums, 0 or more.
@@ -206,7 +206,6 @@ class Page(PageWithoutRuns):
     n_examples: Any = parameters.MAX_EXAMPLES
     seed: Any = 0
     at_least: int = parameters.MIN_EXAMPLES
-    path: Path | None = field(default=None, init=False)
     runs: GroupRuns = field(init=False, repr=False)
     maps: MapsOfRuns | None = field(default=None, init=False, repr=False)
 
@@ -340,8 +339,10 @@ class Page(PageWithoutRuns):
             name: The id of the row.
             source: `ours` or `author`.
         """
-        row = ledger.of_these_weights(source, name)
-        if self.path is not None or row.groups != [self.group] or not row.runs:
+        row = ledger.by_id(source).get(name)
+        if row is None or row.groups != [self.group] or not row.runs or self.path is not None:
+            return None
+        if source == self.source and ledger.are_other_weights(self.runs):
             return None
         return dict(zip(row.keys, row.runs, strict=True))
 

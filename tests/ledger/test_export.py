@@ -1,6 +1,7 @@
 """The ledger as a table: a line for each stored row, with the columns that the book describes."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_every_stored_row_has_its_line():
         assert line["verdict"] == row.verdict
         assert line["n"] == row.n
         assert line["detail"] == row.detail
-        assert row.fields_in_words in row.detail
+        assert json.loads(str(line["fields"]) or "{}") == json.loads(json.dumps(row.measured))
         assert line["groups"].split() == row.groups
         if isinstance(row.value, float):
             assert float(line["value"]) == pytest.approx(row.value, rel=1e-5)

@@ -13,7 +13,7 @@ from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N3, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.measuring import as_table
-from carry_paper.ledger.results import Row
+from carry_paper.ledger.verdicts import Count, judge_finding
 from carry_train import groups
 
 
@@ -156,40 +156,55 @@ def test_the_verdict_at_other_bars_is_kept_where_it_moves(quantifier):
 
 
 def test_runs_that_cannot_say_do_not_count():
-    claim = claims.claims()["finding/kink"]
-    keys = {"run": [f"{run}" for run in range(6)]}
-    runs = ledger.Combined(Row(claim.id, fields=keys))
-    by_group = runs.by_group([True, None, True, True, None, None])
-    judged = ledger.judge_shown(claim, "ours", by_group)
-    assert (judged.verdict, judged.detail) == ("reproduced", "3 of 3 runs show it.")
-    nobody = ledger.judge_shown(claim, "ours", runs.by_group([None] * 6))
-    assert nobody.verdict == "can't tell"
+    values = {(MAIN, run): value for run, value in enumerate([0.9, None, 0.1, None])}
+    claim = claims.claims()["finding/staircase"]
+    of_four = combined(claim.id, *of_runs("heads.staircase", values))
+    assert of_four.counts == {MAIN: Count(1, 2)}
+    judged = ledger.judged(claim, "ours", of_four)
+    assert (judged.verdict, judged.settles) == ("mixed", "")
+    nobody = of_runs("heads.staircase", {(MAIN, run): None for run in range(6)})
+    judged = ledger.judged(claim, "ours", combined(claim.id, *nobody))
+    assert (judged.verdict, judged.settles) == ("can't tell", "with other runs")
 
 
 def test_a_finding_of_ours_differs_if_it_is_told_from_the_authors_or_his_differ_too():
     claim = claims.claims()["finding/three_layers_heads"]
-    few = {"": [True] + [False] * 5}
+    few = {N3: Count(1, 6)}
     for n_theirs, verdict in {1: "differs", 4: "can't tell", 6: "differs"}.items():
-        theirs = {"": [True] * n_theirs + [False] * (6 - n_theirs)}
-        assert ledger.judge_shown(claim, "ours", few, theirs).verdict == verdict
-    assert ledger.judge_shown(claim, "ours", few).verdict == "differs"
+        theirs = {N3: Count(n_theirs, 6)}
+        assert judge_finding(claim, "ours", few, theirs).verdict == verdict
+    assert judge_finding(claim, "ours", few).verdict == "differs"
     own = replace(claim, heading="Beyond the paper, controls")
-    four = {"": [True] * 4 + [False] * 2}
-    assert ledger.judge_shown(own, "ours", few, four).verdict == "differs"
-    assert ledger.judge_shown(claim, "author", few, four).verdict == "differs"
+    four = {N3: Count(4, 6)}
+    assert judge_finding(own, "ours", few, four).verdict == "differs"
+    assert judge_finding(claim, "author", few, four).verdict == "differs"
+    assert judge_finding(claim, "ours", few, {MAIN: Count(4, 6)}).verdict == "differs"
 
 
 def test_no_group_makes_up_for_another():
     claim = claims.claims()["finding/biases"]
-    by_group = {MAIN: [True] * 3 + [False] * 3, N3: [True] * 30}
-    judged = ledger.judge_shown(claim, "ours", by_group)
+    by_group = {MAIN: Count(3, 6), N3: Count(30, 30)}
+    judged = judge_finding(claim, "ours", by_group)
     assert (judged.verdict, judged.interval) == ("mixed", None)
     assert f"{MAIN}: 3 of 6 runs show it." in judged.detail
-    one_run = {N3: [True] * 6, MAIN: [False]}
-    assert ledger.judge_shown(claim, "ours", one_run).verdict == "reproduced"
+    one_run = {N3: Count(6, 6), MAIN: Count(0, 1)}
+    assert judge_finding(claim, "ours", one_run).verdict == "reproduced"
     of_groups = replace(claim, quantifier="open")
-    judged = ledger.judge_shown(of_groups, "ours", by_group)
-    assert (judged.verdict, judged.detail) == ("can't tell", "33 of 36 runs show it.")
+    judged = judge_finding(of_groups, "ours", by_group)
+    assert (judged.verdict, judged.interval) == ("can't tell", None)
+
+
+def test_a_finding_of_one_run_is_judged_on_the_run_that_the_paper_shows():
+    name = next(n for n, e in registry.ROWS.items() if e.rule and e.shown_run is not None)
+    assert claims.claims()[name].single
+    author = ledger.query("author")
+    of_row = ledger.combine(claims.claims()[name], author.measured)
+    assert [count.n_runs for count in of_row.counts.values()] == [1]
+    assert len(of_row.row.runs) > 1
+    assert (
+        f"Judged on run {registry.entry(name).shown_run}, which the paper shows."
+        in author[name].detail
+    )
 
 
 def test_a_row_knows_its_runs_and_what_else_was_measured():
@@ -204,7 +219,7 @@ def test_a_row_knows_its_runs_and_what_else_was_measured():
         (2, 2),
         2,
     )
-    assert f"{MAIN}: The one run shows it." in row.detail
+    assert f"{MAIN}: the one run shows it." in row.detail
     assert row.shown_by_group == f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}."
     assert row.value == 0.004
 
@@ -217,8 +232,7 @@ def test_a_constant_needs_no_runs(monkeypatch):
 
 def test_the_recipe_that_leads_in_the_table_leads_in_the_folder(monkeypatch):
     monkeypatch.delenv("CARRY_DATA", raising=False)
-    records = measurements.read("ours", ROOT / "data").to_dict("records")
-    leading = ledger.leading_recipes(records)
+    leading = ledger.leading_recipes(measurements.read("ours", ROOT / "data"))
     assert (leading[DIGITS4], leading[MAIN]) == ("quick", "paper")
     for group, recipe in leading.items():
         files = catalogue.find(group)

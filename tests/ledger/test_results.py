@@ -19,7 +19,7 @@ from carry_core.files import ROOT
 from carry_paper import catalogue
 from carry_paper.findings import heads, line_table
 from carry_paper.findings.base import CONTEXT
-from carry_paper.ledger import claims, exchangeability, ledger, registry, verdicts
+from carry_paper.ledger import claims, exchangeability, ledger, registry, tally, verdicts
 from carry_paper.ledger.registry import ROWS
 from carry_paper.ledger.results import Row
 from carry_train import groups
@@ -110,7 +110,7 @@ def test_no_stored_table_holds_what_a_rule_decides():
 
 
 def test_rows_that_can_hardly_fail_are_counted_apart(committed):
-    reasons = ledger.uninformative(committed)
+    reasons = tally.uninformative(committed)
     assert {"data/sums3", "tab1/decision_head/NC/accuracy/pos9"} <= reasons.keys()
     assert "tab1/final_mlp/NC/accuracy/pos9" not in reasons  # the final MLP can spoil the units
     name = "tab1/final_mlp/C_all_con/corrected/pos8"
@@ -119,21 +119,7 @@ def test_rows_that_can_hardly_fail_are_counted_apart(committed):
     for source, rows in committed.items():  # of both sources, and of every run
         row = rows[name]
         changed = {**rows, name: replace(row, runs=[row.runs[0] - 0.05, *row.runs[1:]])}
-        assert name not in ledger.uninformative(committed | {source: changed})
-
-
-def test_runs_that_fall_into_two_are_said_to_disagree():
-    row = Row("id", runs=[0.9, 0.1, 1.0, 0.12], fields={"run": ["0", "1", "2", "3"]})
-    sentence = row.disagreement(range_=1)
-    assert "2 at 0.1 to 0.12, 2 at 0.9 to 1;" in sentence
-    assert row.disagreement(range_=2.4) == "", "the gap is 0.78, less than a third of the range"
-    percent = replace(row, runs=[90.0, 10.0, 60.0, 40.0])
-    assert percent.disagreement(range_=100) == ""
-    assert "1 at 10, 3 at 60 to 90;" in replace(
-        percent, runs=[90.0, 10.0, 60.0, 70.0]
-    ).disagreement(100)
-    of_two_groups = replace(row, fields={"run": ["a 0", "a 1", "b 0", "b 1"]})
-    assert of_two_groups.disagreement(range_=1) == ""
+        assert name not in tally.uninformative(committed | {source: changed})
 
 
 def test_runs_that_cannot_say_do_not_count():
@@ -158,7 +144,7 @@ def test_a_row_that_repeats_another_over_six_runs_is_one_measurement():
         for name, values in (("first", first), ("second", second)):
             runs_of_row = values[: len(keys)].tolist()
             rows[name] = [Row(name, runs=runs_of_row, fields={"run": keys}, groups=["n2"])]
-        return ledger.repeated(rows, skipped=())
+        return tally.repeated(rows, skipped=())
 
     assert repeated(1 - first) == {"second": "first"}
     assert repeated(3 * first + 1) == {"second": "first"}
@@ -179,7 +165,7 @@ def values_of_runs(committed: dict[str, Rows], name: str) -> dict[tuple[str, str
 
 def test_no_two_counted_rows_are_one_measurement(committed):
     """None is a multiple of another over six runs or more, by a count that is not the package's."""
-    apart = ledger.uninformative(committed)
+    apart = tally.uninformative(committed)
     counted = [name for name in claims.claims() if name not in apart]
     values = {name: values_of_runs(committed, name) for name in counted}
     pairs = []

@@ -11,7 +11,7 @@ def stored():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CARRY_DATA", raising=False)
         rows = {source: ledger.by_id(source) for source in SOURCES}
-        return rows, ledger.uninformative(rows)
+        return rows, tally.uninformative(rows)
 
 
 @pytest.mark.parametrize("source", SOURCES)

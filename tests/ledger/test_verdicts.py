@@ -1,6 +1,8 @@
 """The verdict rules on hand-made numbers."""
 
 import math
+from collections.abc import Sequence
+from datetime import date
 
 import numpy as np
 import pytest
@@ -12,11 +14,12 @@ from carry_paper.ledger.verdicts import (
     CANNOT_TELL,
     NO_VERDICT,
     Count,
+    Judgement,
     hangs_on_a_control,
     judge_author,
     judge_count,
-    judge_finding,
     judge_ours,
+    judge_runs,
 )
 
 
@@ -25,7 +28,8 @@ def column(*values: float) -> np.ndarray:
 
 
 def printed(value: float, rule: str = "drawn", **more) -> Claim:
-    return Claim("id", "Tab. 1", value, "page", "heading", "reason", rule, **more)
+    since = date(2026, 11, 26)
+    return Claim("id", "Tab. 1", value, "page", "heading", "reason", rule, since=since, **more)
 
 
 def ours(paper: Claim, runs: np.ndarray, author_runs: np.ndarray = column()):  # noqa: B008
@@ -170,6 +174,10 @@ def test_a_spread_of_six_runs_says_little_and_differs_as_by_an_f_test():
     assert spread(0.9 * ratio * 0.2, 0.2).verdict == CANNOT_TELL
 
 
+def judge_shown(quantifier: str, shows: Sequence[bool], **more) -> Judgement:
+    return judge_runs(quantifier, Count.of(shows), **more)
+
+
 @pytest.mark.parametrize(
     ("quantifier", "verdicts_by_count"),
     [
@@ -183,49 +191,49 @@ def test_a_spread_of_six_runs_says_little_and_differs_as_by_an_f_test():
 def test_findings_of_six_runs(quantifier, verdicts_by_count):
     shows = [[True] * count + [False] * (6 - count) for count in range(7)]
     assert [
-        judge_finding(quantifier, shown_by_run).verdict for shown_by_run in shows
+        judge_shown(quantifier, shown_by_run).verdict for shown_by_run in shows
     ] == verdicts_by_count
 
 
 def test_fewer_than_three_runs_cannot_tell_unless_the_paper_speaks_of_one():
     for quantifier in ("all", "most"):
-        judged = judge_finding(quantifier, [True] * 2)
+        judged = judge_shown(quantifier, [True] * 2)
         assert (judged.verdict, judged.settles) == (CANNOT_TELL, "with 3 runs instead of 2")
-        assert judge_finding(quantifier, [True], single=True).verdict == "reproduced"
-        assert judge_finding(quantifier, [True] * 3).verdict == "reproduced"
-    assert judge_finding("some", [True] * 2).verdict == "reproduced"  # there are such runs
-    assert judge_finding("all", [False] * 2).verdict == "differs"
-    assert judge_finding("most", [False] * 2).verdict == CANNOT_TELL
-    assert judge_finding("some", [False] * 5).verdict == CANNOT_TELL  # the paper had six
-    assert judge_finding("all", []).verdict == CANNOT_TELL
+        assert judge_shown(quantifier, [True], single=True).verdict == "reproduced"
+        assert judge_shown(quantifier, [True] * 3).verdict == "reproduced"
+    assert judge_shown("some", [True] * 2).verdict == "reproduced"  # there are such runs
+    assert judge_shown("all", [False] * 2).verdict == "differs"
+    assert judge_shown("most", [False] * 2).verdict == CANNOT_TELL
+    assert judge_shown("some", [False] * 5).verdict == CANNOT_TELL  # the paper had six
+    assert judge_shown("all", []).verdict == CANNOT_TELL
 
 
 @pytest.mark.parametrize("quantifier", ["some", "one"])
 def test_some_runs_is_about_all_such_runs_and_cannot_differ_on_ours(quantifier):
     for n in (6, 12, 64):
-        judged = judge_finding(quantifier, [False] * n, source="ours")
+        judged = judge_shown(quantifier, [False] * n, source="ours")
         assert judged.verdict == CANNOT_TELL
         upper = scipy.stats.binomtest(0, n).proportion_ci(method="exact").high
         assert f"none of {n} does, so up to {upper:.0%} of all such runs may" in judged.settles
-        assert judge_finding(quantifier, [True] + [False] * n, source="ours").settles == ""
+        assert judge_shown(quantifier, [True] + [False] * n, source="ours").settles == ""
 
 
 def test_ours_get_no_verdict_where_the_paper_speaks_of_one_run():
     for shows in ([True] * 6, [False] * 6):
-        judged = judge_finding("all", shows, single=True, source="ours")
+        judged = judge_shown("all", shows, single=True, source="ours")
         assert (judged.verdict, judged.settles) == (NO_VERDICT, "")
         assert judged.interval[0][0] < 1
-    assert judge_finding("all", [False], single=True, source="author").verdict == "differs"
+    assert judge_shown("all", [False], single=True, source="author").verdict == "differs"
 
 
 def test_the_interval_of_a_finding_is_clopper_and_pearsons():
-    low, high = judge_finding("all", [True] * 4 + [False] * 2).interval[0]
+    low, high = judge_shown("all", [True] * 4 + [False] * 2).interval[0]
     interval = scipy.stats.binomtest(4, 6).proportion_ci(method="exact")
     assert (low, high) == pytest.approx((interval.low, interval.high))
 
 
 def test_a_finding_that_hangs_on_one_control_run_cannot_tell():
-    judged = judge_finding("all", [False] * 6)
+    judged = judge_shown("all", [False] * 6)
     without = {"run 0 of controls": "mostly", "run 1 of controls": "differs"}
     hanging = hangs_on_a_control(judged, without)
     assert hanging.verdict == CANNOT_TELL

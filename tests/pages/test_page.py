@@ -107,7 +107,7 @@ def test_a_false_fact_stops_nothing_in_jupyter(data, outputs, monkeypatch):
 def test_a_page_judges_what_is_about_its_group_or_about_any(page, monkeypatch):
     groups_of_boxes = []
 
-    def verdict_box(claims, group, words, page_runs):
+    def verdict_box(claims, group, words, page_runs, path):
         groups_of_boxes.append(group)
         return Html("", "")
 
@@ -154,11 +154,7 @@ def test_no_verdict_stands_beside_other_weights(page):
     with_one_more = Page("fig99", source="ours", group=NAME, run=40)
     assert with_one_more.runs.numbers == (0, 3, 40)
     changed = dict.fromkeys(digests, "ab" * 32)
-    for page_runs, weights in (
-        (with_one_more.runs, digests),
-        (page.runs, changed),
-        (None, changed),
-    ):
+    for page_runs, weights in ((with_one_more.runs, digests), (page.runs, changed)):
         store_results(weights)
         unjudged = box.verdict_box(["finding/transition"], NAME, page_runs=page_runs)
         assert "ours" not in unjudged.text
@@ -167,9 +163,9 @@ def test_no_verdict_stands_beside_other_weights(page):
         assert "<svg" in judged.html
         assert "<svg" not in unjudged.html
     store_results(changed)
-    assert ledger.of_these_weights("ours", "finding/transition").runs == []
+    assert page.of_ledger("finding/transition", "ours") is None
     store_results(digests)
-    assert ledger.of_these_weights("ours", "finding/transition").runs == [1.0, 1.0]
+    assert page.of_ledger("finding/transition", "ours") == {"0": 1.0, "3": 1.0}
 
 
 def test_a_page_takes_any_run_that_exists(page):
@@ -215,7 +211,7 @@ def test_only_hyphens_that_begin_numbers_become_minus_signs(plain, expected):
 
 def test_a_count_of_runs_is_the_ledger_s_where_the_weights_are_its_own(page, monkeypatch):
     row = results.Row("a", runs=[1.0, 0.0], fields={"run": ["0", "3"]}, groups=[NAME])
-    monkeypatch.setattr(ledger, "of_these_weights", lambda source, name: row)
+    monkeypatch.setattr(ledger, "by_id", lambda source: {"a": row})
     assert page.counted("a", "ours") == {"0": True, "3": False}
     assert page.of_ledger("a", "ours") == {"0": row.runs[0], "3": row.runs[1]}
     row = replace(row, groups=[NAME, "n1_s0.2_w1.0"])

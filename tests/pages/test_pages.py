@@ -15,7 +15,7 @@ import pytest
 
 from carry_core import Ablation
 from carry_core.errors import BadInput
-from carry_paper.ledger import ledger, report
+from carry_paper.ledger import ledger, report, tally
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
 from carry_paper.pages.html import slug
@@ -36,7 +36,7 @@ PILL = re.compile(
 def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdict():
     html = box.verdict_box(["tab1/final_mlp/"], MAIN).html
     rows = ledger.by_id("ours")
-    weightless = ledger.uninformative({source: ledger.by_id(source) for source in box.SOURCES})
+    weightless = tally.uninformative({source: ledger.by_id(source) for source in box.SOURCES})
     cells = [
         name for name in claims() if name.startswith("tab1/final_mlp/") and name not in weightless
     ]
