@@ -460,7 +460,7 @@ def judge_finding(
     if n == 0:
         return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
     low, high = settling.clopper_pearson(count, n)
-    interval = None if quantifier == OPEN else np.array([[low, high]])
+    interval = None if quantifier == OPEN or n == 1 else np.array([[low, high]])
     words = runs_show(count, n)
     detail = f"{words[:1].upper()}{words[1:]}."
     if single and source == "ours":
