@@ -563,13 +563,13 @@ def test_a_second_run_answers_beside_the_first_with_the_matching_parts_changed(b
     tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), models[0].config.layout)
 
     def answers(*parts: Ablation) -> list[str]:
-        found = []
+        texts = []
         for model, part in zip(models, parts, strict=True):
             hook, hold = part.hook(model), playground.coordinate_hook(model, {"hundreds": 0.3})
             logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
             digits = logits[0, list(model.config.layout.answer)].argmax(-1)
-            found.append("352 + 271 = " + "".join(map(str, digits.tolist())))
-        return found
+            texts.append("352 + 271 = " + "".join(map(str, digits.tolist())))
+        return texts
 
     def are_shown(texts: list[str]) -> str:
         places = ("pg-spoken", "pg-spoken-2")
