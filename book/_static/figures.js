@@ -181,8 +181,7 @@
     if (line) return line;
     const own = document.createElement("p");
     own.className = "data-links";
-    if (figure) figure.append(own);
-    else picture.after(own);
+    (figure ?? picture).after(own);
     return own;
   }
 
