@@ -25,11 +25,11 @@ const CarryCoordinate = (() => {
       ? [`A nine to the right of the ${place}`, "0, less than nine", "1, nine"]
       : [`Carry into the ${place}`, "0, no carry", "1, carry"];
 
-  /** @summary The slider of a line. @param {FittedLine} line @param {(held: number) => void} hold */
-  function slider(line, hold) {
+  /** @type {(line: FittedLine, suffix: string, hold: (held: number) => void) => any} the slider of a line */
+  function slider(line, suffix, hold) {
     const place = PLACES[line.column];
     const [name, zero, one] = words(line, place);
-    const id = `pg-line-${line.id}`;
+    const id = `pg-line-${line.id}${suffix}`;
     const range = { type: "range", min: low, max: high, step: 0.01, id, "aria-describedby": `${id}-said` };
     const input = make("input", { ...range, oninput: () => hold(Number(input.value)) });
     const value = make("output", { for: id });
@@ -61,26 +61,22 @@ const CarryCoordinate = (() => {
     return { element, line, draw };
   }
 
-  /** @type {(run: Run, hold: (id: string, value: number) => void) => any} a run's sliders, or why there is none */
-  function sliders(run, hold) {
+  /** @type {(run: Run, suffix: string, hold: (id: string, value: number) => void) => any} sliders, or why there is none */
+  function sliders(run, suffix, hold) {
     if (!run.lines.length) {
       const why = "No line was measured in this model, which has one layer.";
       return { elements: [make("p", {}, why)], draw() {} };
     }
-    const all = linesOf(run).map((line) => slider(line, (value) => hold(line.id, value)));
+    const all = linesOf(run).map((line) => slider(line, suffix, (value) => hold(line.id, value)));
     const share = (/** @type {string} */ id) => rounded(/** @type {Line} */ (run.lines.find((x) => x.id === id)).share);
     const columns = new Set(run.lines.map(({ column }) => PLACES[column]));
     const swapped = [...columns].map((place) => {
       return `${share(place)} of pairs at the ${place} (${share(`${place}-nine`)} with the nine's, too)`;
     });
-    const intro = `Two coordinates of the stream after the last attention. The carry's is 0 at the mean of the states without
-      one (the next column adds to less than nine, or to nine) and 1 at the mean of those with one. The nine's is 0 for less
-      than nine, 1 for nine without a carry. The strip shows the model's answer at each coordinate; ◆ is this sum, ◇
-      this sum with every part in place.`;
     const text = `Swap the carry's coordinate between two sums. In the pair of states where that works least, the digit
       becomes the other sum's in ${swapped.join(", in ")}. → `;
     const page = make("a", { href: "../notebooks/one_line_carries.html" }, "The carry as one number, or two");
-    const texts = [make("p", { class: "pg-hint" }, intro), make("p", { class: "pg-hint" }, text, page)];
+    const tested = make("p", { class: "pg-hint" }, text, page);
     const known = all.map(() => ({ key: "", found: /** @type {Stretch[]} */ ([]) }));
 
     function draw(/** @type {Pass} */ pass, /** @type {State} */ state) {
@@ -93,7 +89,7 @@ const CarryCoordinate = (() => {
         draw(pass, held, known[i].found);
       });
     }
-    return { elements: [texts[0], ...all.map(({ element }) => element), texts[1]], draw };
+    return { elements: [...all.map(({ element }) => element), tested], draw };
   }
   return { sliders };
 })();

@@ -21,13 +21,16 @@ const CarryExperiment = (() => {
 
   const counts = () => CLASSES.map(() => PLACES.map(() => ({ ...OUTCOME }))); // added to as sums are answered
 
-  /** @type {(run: Run, hook: Hook, found: Outcome[][]) => void} answers one sum of each class and counts */
-  function answerEach(run, hook, found) {
-    found.forEach((columns, carryClass) => {
+  /** @type {(runs: { run: Run, hook: Hook, found: Outcome[][] }[]) => void} all answer one sum of each class */
+  function answerEach(runs) {
+    CLASSES.forEach((_, carryClass) => {
       const [a, b] = draw(carryClass);
-      const { logits } = CarryModel.forward(run, CarryModel.encode(run.config, a, b), hook);
-      const { digits } = CarryModel.answer(run, logits);
-      CarryModel.digits(a + b, run.config.width).forEach((right, i) => columns[i][miss(digits[i], right)]++);
+      for (const { run, hook, found } of runs) {
+        const { logits } = CarryModel.forward(run, CarryModel.encode(run.config, a, b), hook);
+        const { digits } = CarryModel.answer(run, logits);
+        const right = CarryModel.digits(a + b, run.config.width);
+        right.forEach((digit, i) => found[carryClass][i][miss(digits[i], digit)]++);
+      }
     });
   }
 

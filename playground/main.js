@@ -3,7 +3,9 @@ const CarryRuns = (() => {
   const { $, make, attentionMap, cellAt, token } = CarryViews;
   const { switching, chips, inAWord, toggled, neurons, topNeurons } = CarryControls;
   const folder = /** @type {HTMLScriptElement} */ (document.currentScript).src.replace(/[^/]*$/, "runs/");
-  const INITIAL = /** @type {any} */ ({ run: "n2_s0.3_w0.2/0", sum: [352, 271], do: [], line: {}, frame: 1 });
+  const INITIAL = /** @type {any} */ ({ run: "n2_s0.3_w0.2/0", sum: [352, 271], beside: "", do: [], line: {}, frame: 1 });
+  // What is drawn of a second run, too, beside the first's.
+  const PAIRED = ["spoken", "net", "answer", "line", "maps", "counts", "probes", "planes", "stepper"];
   const NUMBERS = { a: "sum", b: "sum", a2: "source", b2: "source" }; // fields, and what each is part of
   const received = /** @type {Map<string, Packed>} */ (new Map());
   const loaded = /** @type {Map<string, Promise<Run>>} */ (new Map());
@@ -13,7 +15,8 @@ const CarryRuns = (() => {
   let wanted = state; // with what still waits for a run to load
   let pass = /** @type {any} */ (null); // a Pass
   let built = /** @type {any} */ (null); // elements that depend on the run's shape
-  let counted = /** @type {Outcome[][] | null} */ (null);
+  let beside = /** @type {Side | null} */ (null); // the second run
+  let counted = /** @type {Outcome[][][] | null} */ (null); // of each run
   let first = ""; // when the first answer was there
   let watched = 7; // the position whose neurons are shown
   let turn = 0; // of a change: what belongs to an earlier one is dropped
@@ -21,8 +24,9 @@ const CarryRuns = (() => {
 
   /** @summary Put lines beside the fields that they are about, the others away. @param {Problem[]} problems */
   function say(problems) {
-    for (const about of ["run", "sum", "source"]) {
-      const here = problems.filter(({ field }) => about === (["run", "source"].includes(field) ? field : "sum"));
+    for (const about of ["run", "beside", "sum", "source"]) {
+      const own = ["run", "beside", "source"];
+      const here = problems.filter(({ field }) => about === (own.includes(field) ? field : "sum"));
       $(`line-${about}`).textContent = here.map(({ text }) => text).join(" ");
     }
     for (const [id, about] of Object.entries(NUMBERS)) {
@@ -45,6 +49,7 @@ const CarryRuns = (() => {
     if (!pass) return;
     $("page").classList.add("pg-stale");
     $("spoken").textContent = `No answer yet: what is grey is still about ${state.sum.join(" + ")}.`;
+    $("spoken-2").textContent = "";
   }
 
   /** @summary A run, whose script is loaded once. @param {string} id @returns {Promise<Run>} */
@@ -64,8 +69,9 @@ const CarryRuns = (() => {
   async function change(next, problems = []) {
     const mine = ++turn;
     const asked = (wanted = { ...wanted, ...next });
+    if (asked.beside === asked.run) asked.beside = "";
     try {
-      const run = await load(asked.run);
+      const [run, other] = await Promise.all([load(asked.run), asked.beside ? load(asked.beside) : null]);
       if (mine !== turn) return;
       if (asked.run !== state.run) {
         const { do: parts, line } = asked;
@@ -76,43 +82,66 @@ const CarryRuns = (() => {
       if (key(asked) !== key(state)) counted = null;
       state = asked;
       if (built?.id !== run.id) build(run);
-      compute(run);
+      pass = compute(run, state, pass);
+      beside = other && second(other);
       draw();
       say(problems);
       history.replaceState(history.state, "", CarryState.format(state));
       if (times.length < 2) setTimeout(foot, 0, 30);
     } catch (error) {
       wanted = state;
-      $("run").value = state.run;
+      [$("run").value, $("beside").value] = [state.run, state.beside];
       say([{ field: "run", text: /** @type {Error} */ (error).message }]);
     }
   }
 
   /** @summary What random sums are counted under. @param {State} state */
-  const key = ({ run, do: parts, line }) => JSON.stringify([run, parts, line]);
+  const key = ({ run, beside, do: parts, line }) => JSON.stringify([run, beside, parts, line]);
 
-  function compute(/** @type {Run} */ run) {
+  /** @summary The run beside, in which the same parts and coordinates are changed. @param {Run} run @returns {Side} */
+  function second(run) {
+    const own = { ...state, run: run.id, do: CarryState.counterpart(state.do, pass.run, run) };
+    const isBuilt = beside?.built.id === run.id && beside.built.first === pass.run.id;
+    const shape = isBuilt ? beside?.built : { ...pictures(run, "-2"), first: pass.run.id };
+    if (!isBuilt) matchSwitches(run);
+    return { suffix: "-2", state: own, pass: compute(run, own, beside?.pass), built: shape };
+  }
+
+  /** @summary Make a switch of the second run that of the first's part which it matches. @param {Run} run */
+  function matchSwitches(run) {
+    for (const button of $("page").querySelectorAll(".pg-second [data-field]")) {
+      const { field, value } = button.dataset;
+      const own = /** @type {any} */ ({ kind: "Ablation", [field]: [JSON.parse(value)] });
+      const [match] = /** @type {any[]} */ (CarryState.counterpart([own], run, pass.run));
+      if (match) button.dataset.value = JSON.stringify(match[field][0]);
+      else button.removeAttribute("data-field");
+      button.setAttribute("aria-disabled", String(!match));
+    }
+  }
+
+  /** @type {(run: Run, state: State, before: Pass | undefined) => Pass} */
+  function compute(run, state, before) {
     const tokens = CarryModel.encode(run.config, ...state.sum);
-    const isSame = pass?.run === run && String(pass.sum) === String(state.sum);
-    const intact = isSame ? pass.intact : CarryModel.forward(run, tokens);
+    const isSame = before?.run === run && String(before.sum) === String(state.sum);
+    const intact = isSame ? before.intact : CarryModel.forward(run, tokens);
     const hook = CarryModel.intervene(run, state.do);
     const start = performance.now();
     const unheld = CarryModel.forward(run, tokens, hook);
     times.push(performance.now() - start);
     const isHeld = Object.keys(state.line).length > 0;
-    const cache = isHeld ? CarryModel.forward(run, tokens, whole(run)) : unheld;
-    pass = { run, sum: state.sum, tokens, intact, unheld, cache, hook };
+    const cache = isHeld ? CarryModel.forward(run, tokens, whole(run, state)) : unheld;
+    return { run, sum: state.sum, tokens, intact, unheld, cache, hook };
   }
 
-  /** @summary The hook of all that the state changes: interventions, then carries that are held. @param {Run} run */
-  function whole(run) {
+  /** @type {(run: Run, state: State) => Hook} of all that a state changes: interventions, then carries that are held */
+  function whole(run, state) {
     const [intervened, held] = [CarryModel.intervene(run, state.do), CarryModel.holdCoordinates(run, state.line)];
     return /** @type {Hook} */ ((name, x) => held(name, intervened(name, x)));
   }
 
   /** The foot, after some passes more so that it has a median to report. */
   function foot(more = 0) {
-    for (let i = 0; i < more; i++) compute(pass.run);
+    for (let i = 0; i < more; i++) compute(pass.run, state, pass);
     first = first || `first answer ${(performance.now() / 1000).toFixed(2)} s after the page was opened`;
     const median = [...times].sort((x, y) => x - y)[Math.floor(times.length / 2)].toFixed(1);
     $("foot").textContent = `On this machine: ${first}; a pass takes ${median} ms (median of ${times.length}).`;
@@ -146,27 +175,35 @@ const CarryRuns = (() => {
     });
   }
 
-  /** @summary The elements that depend on the run's shape. @param {Run} run */
-  function build(run) {
+  /** @type {(run: Run, suffix: Side["suffix"]) => any} the pictures that depend on a run's shape, put in their places */
+  function pictures(run, suffix) {
     const { id, config } = run;
     const [layers, heads] = [config.layers, config.heads].map((n) => [...Array(n).keys()]);
     const each = layers.flatMap((layer) => heads.map((head) => ({ layer, head })));
     const maps = each.map(({ layer, head }) => {
-      const onpointermove = (/** @type {PointerEvent} */ event) => hover(map.svg, layer, head, event);
+      const shown = () => (suffix ? beside?.pass : pass);
+      const onpointermove = (/** @type {PointerEvent} */ event) => hover(map.svg, shown(), layer, head, event);
       const listening = { onpointermove, onpointerleave: () => ($("hover").textContent = "") };
       const map = attentionMap(`head ${layer}:${head}`, { ...switching("heads", [layer, head]), ...listening });
       return { ...map, layer, head };
     });
+    const panel = CarryPanel.panel(run);
+    const sliders = CarryCoordinate.sliders(run, suffix, hold);
+    $(`net${suffix}`).replaceChildren(panel.element);
+    $(`line${suffix}`).replaceChildren(...sliders.elements);
+    $(`maps${suffix}`).replaceChildren(...maps.map(({ element }) => element));
+    return { id, maps, panel, sliders };
+  }
+
+  /** @summary The elements that depend on the first run's shape. @param {Run} run */
+  function build(run) {
+    const { config } = run;
+    const layers = [...Array(config.layers).keys()];
     const strips = layers.map((layer) => ({ ...neurons(config, layer), layer })).reverse(); // the final MLP first
     const options = positions(config).map((text, i) => make("option", { value: i }, text));
-    const panel = CarryPanel.panel(run);
-    const sliders = CarryCoordinate.sliders(run, hold);
     const top = topNeurons(config);
     $("chips").replaceChildren(...chips(run));
-    $("net").replaceChildren(panel.element);
-    $("line").replaceChildren(...sliders.elements);
     $("top").replaceChildren(top.element);
-    $("maps").replaceChildren(...maps.map(({ element }) => element));
     const named = strips.map(({ grid, layer }, i) => {
       return make("div", {}, make("p", { class: "pg-hint" }, `${i ? "" : "Final MLP: "}MLP ${layer}`), grid);
     });
@@ -174,7 +211,7 @@ const CarryRuns = (() => {
     $("at").replaceChildren(make("option", { value: "" }, "all positions"), ...options);
     $("watched").replaceChildren(...options.map((option) => option.cloneNode(true)));
     [watched] = config.answer;
-    built = { id, maps, strips, panel, sliders, top };
+    built = { ...pictures(run, ""), strips, top };
   }
 
   /** @summary A name for each position. @param {Config} config */
@@ -191,8 +228,8 @@ const CarryRuns = (() => {
   /** @summary Hold a column's carry at a coordinate. @param {string} id @param {number} value */
   const hold = (id, value) => change({ line: { ...state.line, [id]: value } });
 
-  /** @type {(svg: SVGElement, layer: number, head: number, event: PointerEvent) => void} */
-  function hover(svg, layer, head, event) {
+  /** @type {(svg: SVGElement, pass: any, layer: number, head: number, event: PointerEvent) => void} */
+  function hover(svg, pass, layer, head, event) {
     const [query, key] = cellAt(svg, event) || [];
     const p = pass.cache[`blocks.${layer}.attn.pattern`].data[head * 100 + query * 10 + key];
     const [from, to] = [query, key].map((i) => token(pass, i));
@@ -209,10 +246,35 @@ const CarryRuns = (() => {
     if ($("at").selectedIndex < 0) $("at").append(make("option", { value: at, selected: "" }, `positions ${at}`));
   }
 
-  function draw() {
+  /** @summary What the page has of a run. @param {Side} side */
+  function drawSide({ suffix, state, pass, built }) {
     const { tokens, cache } = pass;
+    const pattern = (/** @type {any} */ { layer, head }) => CarryMaths.row(cache[`blocks.${layer}.attn.pattern`], head);
+    for (const map of built.maps) map.draw(pattern(map), tokens);
+    built.panel.draw(pass);
+    built.sliders.draw(pass, state);
+    CarryViews.showAnswer($(`answer${suffix}`), pass);
+    CarryViews.showProbes($(`probes${suffix}`), pass);
+    CarryViews.showPlanes($(`planes${suffix}`), pass);
+    CarryStepper.show($(`stepper${suffix}`), pass, state.frame);
+    if (!counted) $(`counts${suffix}`).replaceChildren(); // those of another intervention
+    $(`spoken${suffix}`).textContent = CarryViews.spoken(pass);
+    const { label } = /** @type {Listed} */ (known.find(({ id }) => id === state.run));
+    for (const name of $("page").querySelectorAll(suffix ? ".pg-second > .pg-of" : ".pg-first > .pg-of")) {
+      name.textContent = label;
+      name.parentElement.setAttribute("aria-label", label);
+    }
+  }
+
+  /** The runs on the page, one or two. */
+  const sides = () => /** @type {Side[]} */ ([{ suffix: "", state, pass, built }, ...(beside ? [beside] : [])]);
+
+  function draw() {
     const { label, training } = /** @type {Listed} */ (known.find(({ id }) => id === state.run));
-    $("run").value = state.run;
+    [$("run").value, $("beside").value] = [state.run, state.beside];
+    $("page").classList.toggle("pg-two", Boolean(beside));
+    for (const side of $("page").querySelectorAll(".pg-second")) side.hidden = !beside;
+    if (!beside) for (const id of PAIRED) $(`${id}-2`).replaceChildren();
     ["a", "b"].forEach((field, i) => {
       if (Number($(field).value || NaN) !== state.sum[i]) $(field).value = state.sum[i];
     });
@@ -223,21 +285,13 @@ const CarryRuns = (() => {
       button.setAttribute("aria-pressed", String(word !== ""));
       for (const note of button.querySelectorAll(".pg-state")) note.textContent = word && ` ${word}`;
     }
-    const pattern = (/** @type {any} */ { layer, head }) => CarryMaths.row(cache[`blocks.${layer}.attn.pattern`], head);
-    for (const map of built.maps) map.draw(pattern(map), tokens);
     $("watched").value = watched;
     for (const strip of built.strips) strip.draw(pass, watched);
-    built.panel.draw(pass);
-    built.sliders.draw(pass, state);
     CarryViews.showDigits($("digits"), pass);
-    CarryViews.showAnswer($("answer"), pass);
-    CarryViews.showProbes($("probes"), pass);
-    CarryViews.showPlanes($("planes"), pass);
-    CarryStepper.show($("stepper"), pass, state.frame);
-    if (!counted) $("counts").replaceChildren(); // those of another intervention
+    sides().forEach(drawSide);
     $("page").classList.remove("pg-stale");
-    $("spoken").textContent = `${CarryViews.spoken(pass)}${invitation()}`;
-    $("call").textContent = under() + (another ? " | …" : "");
+    $("spoken").textContent += invitation();
+    $("call").textContent = under(state) + (another ? " | …" : "");
     $("training").textContent = `${label}; trained by ${training}.`;
     $("reset").disabled = !state.do.length && !Object.keys(state.line).length;
     $("and").disabled = !state.do.length;
@@ -252,8 +306,8 @@ const CarryRuns = (() => {
     return isCorrect ? " This sum does not need what is changed." : "";
   }
 
-  /** What the answers are given under, as Python writes it. */
-  function under() {
+  /** @summary What the answers are given under, as Python writes it. @param {State} state */
+  function under(state) {
     const held = Object.entries(state.line).map(([id, value]) => `${id.replace("-", " ")} ${value}`);
     const parts = state.do.length || !held.length ? [state.do.length ? CarryState.call(state.do) : "intact"] : [];
     return [...parts, ...(held.length ? [`carry held: ${held.join(", ")}`] : [])].join("; ");
@@ -261,15 +315,15 @@ const CarryRuns = (() => {
 
   /** A hundred more sums, a few at a time so that the page stays alive. */
   function hundred() {
-    const { run } = pass;
-    const hook = whole(run);
-    const mine = (counted = counted || CarryExperiment.counts());
+    const mine = (counted = counted || sides().map(() => CarryExperiment.counts()));
+    const counters = sides().map(({ state, pass: { run } }, i) => ({ run, hook: whole(run, state), found: mine[i] }));
+    const names = sides().map(({ suffix, state }) => ({ root: $(`counts${suffix}`), text: under(state) }));
     let left = CarryExperiment.EACH;
     (function some() {
       if (mine !== counted) return;
       const until = performance.now() + 40;
-      for (; left && performance.now() < until; left--) CarryExperiment.answerEach(run, hook, mine);
-      CarryExperiment.show($("counts"), mine, under());
+      for (; left && performance.now() < until; left--) CarryExperiment.answerEach(counters);
+      names.forEach(({ root, text }, i) => CarryExperiment.show(root, mine[i], text));
       if (left) setTimeout(some);
     })();
   }
@@ -322,7 +376,20 @@ const CarryRuns = (() => {
     }
   }
 
+  /** @summary Give a picture a place for the second run's beside it. @param {string} id */
+  function pair(id) {
+    const first = $(id);
+    const both = make("div", { class: "pg-both" });
+    first.replaceWith(both);
+    const other = first.cloneNode(false);
+    other.id += "-2";
+    const side = (/** @type {string} */ name, /** @type {Node} */ picture) =>
+      make("div", { class: `pg-${name}`, role: "group" }, make("p", { class: "pg-of" }), picture);
+    both.append(side("first", first), side("second", other));
+  }
+
   function start() {
+    PAIRED.forEach(pair);
     const turnTo = (/** @type {number} */ by) => change({ frame: Math.min(7, Math.max(1, state.frame + by)) });
     const clicks = {
       random,
@@ -338,6 +405,8 @@ const CarryRuns = (() => {
     for (const [field, about] of Object.entries(NUMBERS)) listen(field, about);
     for (const control of [...$("form").elements.kind, $("at")]) control.addEventListener("change", chosen);
     $("run").replaceChildren(...known.map(({ id, label }) => make("option", { value: id }, label)));
+    $("beside").append(...[...$("run").options].map((option) => option.cloneNode(true)));
+    $("beside").addEventListener("change", () => change({ beside: $("beside").value }));
     $("run").addEventListener("change", () => change({ run: $("run").value }));
     $("form").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
     $("watched").addEventListener("change", () => ((watched = Number($("watched").value)), draw()));

@@ -114,12 +114,30 @@ const CarryState = (() => {
     return kept.filter((part) => part.some(([field]) => !HOW.includes(field))).map((part) => Object.fromEntries(part));
   }
 
+  /** @type {Counterpart} the same parts of another run: its decision head for this run's, its last layer for the last */
+  function counterpart(parts, from, to) {
+    const [last, their_last] = [from, to].map(({ config }) => config.layers - 1);
+    const layer = (/** @type {number} */ i) => (i === last ? [their_last] : i < their_last ? [i] : []);
+    const swap = new Map([
+      [from.decision_head, to.decision_head],
+      [to.decision_head, from.decision_head],
+    ]);
+    const head = (/** @type {number[]} */ [i, h]) => layer(i).map((j) => [j, i === last ? (swap.get(h) ?? h) : h]);
+    const name = (/** @type {string} */ text) => layer(Number(text[7])).map((j) => `blocks.${j}.mlp.skip`);
+    const none = () => []; // a neuron's number means nothing in another run
+    const match = { heads: head, patterns: head, mlps: layer, skips: layer, resid: layer, names: name, neurons: none };
+    const matched = (/** @type {any} */ part) =>
+      Object.entries(match).map(([field, of]) => [field, (part[field] || []).flatMap(of)]);
+    return tidy(parts.map((part) => ({ ...part, ...Object.fromEntries(matched(part)) })));
+  }
+
   const writeIntervention = (/** @type {Intervention[]} */ parts) =>
     parts.length ? JSON.stringify(parts.length > 1 ? parts : parts[0]) : "";
   /** @type {Properties} how each is read, and written */
   const PROPERTIES = {
     run: [(text, { runs }) => parseRun(text, runs), String],
     sum: [parseSum, (sum) => sum.join("+")],
+    beside: [(text, { runs }) => parseRun(text, runs), String],
     do: [(text, { config }) => parseIntervention(text, config), writeIntervention],
     line: [(text, { lines }) => parseCoordinates(text, lines), writeCoordinates],
     frame: [(text) => parseNumber(text, "a frame", 7), (frame) => (frame > 1 ? String(frame) : "")],
@@ -186,5 +204,5 @@ ${held.length ? both : "logits = model(tokens, hook)"}
 print(logits[0, list(model.config.layout.answer)].argmax(-1).tolist())
 `;
   }
-  return { Unclear, HOW, PLACES, RANGE, parseSum, parseIntervention, tidy, parse, format, call, python };
+  return { Unclear, HOW, PLACES, RANGE, parseSum, parseIntervention, tidy, counterpart, parse, format, call, python };
 })();

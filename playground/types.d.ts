@@ -119,6 +119,10 @@ interface Switch {
 /** Draws a pass into an element. */
 type View = (root: HTMLElement, pass: Pass) => void;
 
+/** What decides which parts of two runs are the same. */
+type Shape = Pick<Run, "config" | "decision_head">;
+type Counterpart = (parts: Intervention[], from: Shape, to: Shape) => Intervention[];
+
 type Toggle = (parts: Intervention[], field: Field, value: any, how: any) => Intervention[];
 
 /** All that the views draw: a sum as the intact model has it, and under the interventions. */
@@ -134,10 +138,20 @@ interface Pass {
   hook: Hook;
 }
 
+/** A run on the page: what it does and what draws it. The second one's elements have `-2` at the end of their ids. */
+interface Side {
+  suffix: "" | "-2";
+  state: State;
+  pass: Pass;
+  built: any;
+}
+
 /** What an address can hold; a page has some of it. */
 interface State {
   run: string;
   sum: Sum;
+  /** A second run beside it, if not empty. */
+  beside: string;
   do: Intervention[];
   /** Carries that are held; all others are as the model computes them. */
   line: Coordinates;

@@ -68,6 +68,31 @@
     hint.style.top = `${above > 4 ? above : event.clientY + 16}px`;
   }
 
+  // ---- the run that one points at is lit wherever the page has it
+
+  const RUNS = ".figure-svg [data-value], .strip path:has(title)";
+  let lit = "";
+
+  /** @type {(element: Element) => string} the name of an element's run, such as "our run 2"; "" if it is of none */
+  function runOf(element) {
+    const [, before, number] = /^(.*?)run (\d+)/.exec(element.dataset.value ?? element.textContent) ?? [];
+    if (!number) return "";
+    const lane = element.closest(".author, .ours")?.classList;
+    const panel = element.closest("[data-panel]")?.dataset.panel ?? "";
+    const isAuthors = lane?.contains("author") || /author/.test(before + panel);
+    return `${before.replace(/(author’s|our) $/, "")}${isAuthors ? "author’s" : "our"} run ${number}`;
+  }
+
+  function light(event) {
+    const pointed = event.target.closest?.(RUNS);
+    const run = pointed ? runOf(pointed) : "";
+    if (run === lit) return;
+    lit = run;
+    for (const element of document.querySelectorAll(RUNS)) {
+      element.classList.toggle("lit", run !== "" && runOf(element) === run);
+    }
+  }
+
   // ---- enlarging
 
   const dialog = document.createElement("dialog");
@@ -173,6 +198,7 @@
       picture.classList.add("can-be-enlarged");
     }
     document.addEventListener("pointermove", showHint);
+    document.addEventListener("pointermove", light);
     document.addEventListener("pointerdown", showHint);
     document.addEventListener("click", clicked);
   });

@@ -100,7 +100,7 @@ def shown_in_words(row: Row) -> str:
     """
     n_showing, n = row.shown or (0, 0)
     words = runs_show(n_showing, n)
-    if row.interval is None or n == 1:
+    if row.interval is None:
         return words
     return f"{words} ({percents(row.interval[0])})"
 

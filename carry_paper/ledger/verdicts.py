@@ -516,7 +516,7 @@ def judge_runs(
     if n == 0:
         return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
     low, high = settling.clopper_pearson(n_showing, n)
-    interval = None if quantifier == OPEN else np.array([[low, high]])
+    interval = None if quantifier == OPEN or n == 1 else np.array([[low, high]])
     if single and source == "ours":
         detail = "The paper says it of one run of the author's, which is judged."
         return Judgement(NO_VERDICT, None, detail, interval)

@@ -132,7 +132,7 @@ class Line:
         elif row.shown:
             n_showing, n = row.shown
             value = f"{n_showing} of {n}" if n else "none can tell"
-            beside = percents(row.interval[0]) if row.interval is not None and n > 1 else ""
+            beside = percents(row.interval[0]) if row.interval is not None else ""
         else:
             value = row_words.number(row.value, self.claims[0])
         by_verdict = gathered(rows, lambda row: row.verdict)

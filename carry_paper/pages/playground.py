@@ -10,11 +10,12 @@ The page's address says what it shows, so that a link can open it on anything (`
 
     playground.html#run=n2_s0.3_w0.2/2&sum=352+271&do={"kind":"Ablation","heads":[[1,0]]}&frame=5
 
-`run` is a group and a run's number, `sum` two numbers of at most three digits, and `do` an
-intervention as its `to_json` writes it, or a list of several; without `do` nothing is switched off.
-`line`, such as `hundreds:0.2,tens-nine:1`, has the coordinates that are held (`Line`): of a carry,
-from 0 (none) to 1, and of a nine likewise; all others are as the model computes them. `frame`, from
-1 to 7, is the step of the sum that the page explains. What is left out is as the page opens.
+`run` is a group and a run's number, `beside` another to compare it with, `sum` two numbers of at
+most three digits, and `do` an intervention as its `to_json` writes it, or a list of several;
+without it nothing is switched off. `line`, such as `hundreds:0.2,tens-nine:1`, has the coordinates
+that are held (`Line`): of a carry, from 0 (none) to 1, and of a nine likewise; all others are as
+the model computes them. `frame`, from 1 to 7, is the step of the sum that the page explains. What
+is left out is as the page opens.
 `playground/state.js` reads and writes the same on the page.
 """
 

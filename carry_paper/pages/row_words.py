@@ -64,9 +64,8 @@ MEANINGS = {
         " Ours, if his do not show it either, or if Fisher's exact test tells them apart.",
     ),
     NO_VERDICT: (
-        "Shown, and not judged. The paper gives one run's number: it is judged on the author's"
-        " run, and ours show where it lies among six. Or the text leaves open what the number is"
-        " of.",
+        "The paper gives one run's number: it is judged on the author's run, and ours show where it"
+        " lies among six. Or the text leaves open what the number is of.",
         "The paper says it of one of the author's runs, which is judged; ours show how general it"
         " is.",
     ),
@@ -268,7 +267,7 @@ def not_run(rows: Iterable[Row]) -> str:
     if not reasons:
         return ""
     first = reasons[0][:1].lower() + reasons[0][1:]
-    return f"{first}; others likewise" if len(reasons) > 1 else first
+    return f"{first}; the ledger has the other reasons" if len(reasons) > 1 else first
 
 
 def of_groups(keys: Sequence[str]) -> str:

@@ -86,18 +86,19 @@ def carry_bars(
         part: The column that says what is ablated, a column of the figure for each.
         labels: The parts that are drawn, in their order, and what they are called; all as
             they are if None.
-        links: The links of our bars, by the name of the part in the figure and by run.
+        links: The links of our bars, by the name of the part in the cells and by run.
     """
     means = {
         side: by_carry_in(labelled(cells, part, labels), part) for side, cells in sides.items()
     }
-    return _bars_by_part(means, part, links or {})
+    return _bars_by_part(means, part, _with_labels(links, labels))
 
 
 def cell_bars(
     sides: Mapping[str, pd.DataFrame],
     part: str = "ablation",
     labels: Mapping[str, str] | None = None,
+    links: Links | None = None,
 ) -> Figure:
     """Return a figure of every cell, run by run: classes by parts and positions (Tab. 1, 3, 4, 5).
 
@@ -110,7 +111,12 @@ def cell_bars(
     for side, table in tables.items():
         names = table[part].str.replace(" ", "\n") if n_columns > MOST_ABREAST else table[part]
         titled[side] = table.assign(column=names + "\n" + table.position.map(position_label))
-    return _bars_by_cell(titled)
+    return _bars_by_cell(titled, part, _with_labels(links, labels))
+
+
+def _with_labels(links: Links | None, labels: Mapping[str, str] | None) -> Links:
+    """Return links by the label of a part, which the figure has in place of its name."""
+    return {((labels or {}).get(name, name), run): to for (name, run), to in (links or {}).items()}
 
 
 @with_data
@@ -139,9 +145,7 @@ def _bars_by_part(sides: Mapping[str, pd.DataFrame], part: str, links: Links) ->
             }
             wrong = TOO_SMALL if rows[row] == CARRY_INS[0] else TOO_LARGE
             bars_of_runs = _bars(ax, cells, runs, (CORRECT, wrong, WRONG), has_room=has_room)
-            for run, bars in bars_of_runs.get(OURS, {}).items():
-                for bar in bars:
-                    bar.set_url(links.get((name, run)))
+            _link(bars_of_runs, name, links)
         _name_sides(axes[-1, 0], runs, abreast=has_room)
         is_named = has_room or i == 0
         title = name if len(names) == 2 else name.replace(" ", "\n", 1)
@@ -154,13 +158,20 @@ def _bars_by_part(sides: Mapping[str, pd.DataFrame], part: str, links: Links) ->
     return figure
 
 
+def _link(drawn: Mapping[str, Mapping[str, list[Rectangle]]], name: str, links: Links) -> None:
+    """Give our bars of a part the links of their runs."""
+    for run, bars in drawn.get(OURS, {}).items():
+        for bar in bars:
+            bar.set_url(links.get((name, run)))
+
+
 def _runs_of(sides: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the numbers of all runs of each side."""
     return {side: cells.run.astype(str).unique() for side, cells in sides.items()}
 
 
 @with_data
-def _bars_by_cell(sides: Mapping[str, pd.DataFrame]) -> Figure:
+def _bars_by_cell(sides: Mapping[str, pd.DataFrame], part: str, links: Links) -> Figure:
     """Return a figure with a panel of bars for each carry class and `column`.
 
     They show the share of digits that are correct (`accuracy`), off by exactly one
@@ -182,7 +193,9 @@ def _bars_by_cell(sides: Mapping[str, pd.DataFrame]) -> Figure:
             ax.axhline(y, **PAPER, clip_on=False)
         has_carry_in = any(bool(cells.carry_in.any()) for cells in panel.values())
         colours = (CORRECT, TOO_SMALL if has_carry_in else TOO_LARGE, WRONG)
-        _bars(ax, panel, runs, colours, has_room=len(columns) <= MOST_NUMBERED)
+        drawn = _bars(ax, panel, runs, colours, has_room=len(columns) <= MOST_NUMBERED)
+        of_column = all_cells[all_cells.column == columns[j]]
+        _link(drawn, of_column[part].iloc[0], links)
         if i == len(rows) - 1:
             _name_sides(ax, runs, abreast=len(columns) <= MOST_ABREAST)
         if has_carry_in:

@@ -12,7 +12,7 @@ const context = vm.createContext({ URLSearchParams });
 vm.runInContext(fs.readFileSync(script, "utf8"), context, { filename: script });
 const state = vm.runInContext("CarryState", context);
 
-const INITIAL = { run: "n2_s0.3_w0.2/0", sum: [345, 278], do: [], line: {}, frame: 1 };
+const INITIAL = { run: "n2_s0.3_w0.2/0", sum: [345, 278], beside: "", do: [], line: {}, frame: 1 };
 const CONFIG = { layers: 2, heads: 2, d_ff: 128, width: 3 };
 const BOUNDS = { runs: ["n2_s0.3_w0.2/0", "n2_s0.3_w0.2/1"], config: CONFIG, lines: [{ id: "hundreds" }], epochs: 100 };
 const HOSTILE = [
@@ -27,7 +27,7 @@ const HOSTILE = [
   "hundreds:0.5,", "hundreds:NaN", "__proto__:1", "hundreds:.5",
 ]; // prettier-ignore
 
-for (const key of ["run", "sum", "do", "line", "frame", "", "epoch", "__proto__", "constructor"]) {
+for (const key of ["run", "sum", "beside", "do", "line", "frame", "", "epoch", "__proto__", "constructor"]) {
   test(`nothing that the address has as ${key || "a value without a name"} is taken unseen`, () => {
     for (const text of HOSTILE) {
       const hash = `#${key}=${encodeURIComponent(text)}`;
@@ -40,6 +40,22 @@ for (const key of ["run", "sum", "do", "line", "frame", "", "epoch", "__proto__"
     }
   });
 }
+
+test("a second run has what the first has changed in the part that matches", () => {
+  const run = (layers, decision_head) => ({ config: { ...CONFIG, layers }, decision_head });
+  const [two, other, three] = [run(2, 0), run(2, 1), run(3, 1)];
+  const of = (part, from, to) => JSON.stringify(state.counterpart([part], from, to));
+  const heads = { kind: "Ablation", heads: [[0, 1], [1, 0]] }; // prettier-ignore
+  assert.strictEqual(of(heads, two, two), JSON.stringify([heads]));
+  assert.strictEqual(of(heads, two, other), '[{"kind":"Ablation","heads":[[0,1],[1,1]]}]');
+  assert.strictEqual(of(heads, two, three), '[{"kind":"Ablation","heads":[[0,1],[2,1]]}]');
+  const mean = { kind: "MeanAblation", mlps: [1, 2], names: ["blocks.2.mlp.skip"], positions: [7] };
+  const matched = '[{"kind":"MeanAblation","mlps":[1],"names":["blocks.1.mlp.skip"],"positions":[7]}]';
+  assert.strictEqual(of(mean, three, two), matched);
+  const patch = { kind: "Patch", heads: [[1, 0]], source: [4, 5] }; // prettier-ignore
+  assert.strictEqual(of(patch, two, other), '[{"kind":"Patch","heads":[[1,1]],"source":[4,5]}]');
+  assert.strictEqual(of({ kind: "Ablation", neurons: [[1, 5]] }, two, other), "[]");
+});
 
 test("coordinates are read as they are written", () => {
   const { state: read, problems } = state.parse("#line=hundreds:-0.25", INITIAL, BOUNDS);

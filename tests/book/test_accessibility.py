@@ -27,9 +27,10 @@ VIOLATIONS = """(async () => {
 @pytest.mark.needs("axe-core", "the built site")
 @pytest.mark.parametrize("path", CHECKED, ids=lambda path: path.stem)
 def test_a_page_violates_no_rule_in_the_light_and_in_the_dark(browser, path):
-    browser.open(path.as_uri())
+    is_playground = path == SITE / "book" / "playground.html"
+    browser.open(path.as_uri() + ("#beside=n2_s0.3_w0.2/4" if is_playground else ""))
     browser.wait("document.readyState === 'complete'")
-    if path == SITE / "book" / "playground.html":
+    if is_playground:
         browser.wait("document.getElementById('pg-foot').textContent", 30)
     browser.run(f"{AXE.read_text(encoding='utf-8')}; true")
     for theme in ("light", "dark"):

@@ -13,7 +13,7 @@ from carry_core.files import ROOT
 from carry_paper.pages.playground import address
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.last_layer import PARTS, draw_parts
-from carry_paper.plots.outcomes import carry_bars
+from carry_paper.plots.outcomes import carry_bars, cell_bars
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import svg
 from carry_train import groups
@@ -21,6 +21,10 @@ from tests.helpers.chromium import wait
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
 MAP_LINKS = {("final MLP", "2"): address(f"{groups.MAIN}/2", intervention=Ablation(skips={1}))}
+STRIP = """<svg class="strip">
+<g class="author"><path d="M6 9h0"><title>run 2: 0.1</title></path></g>
+<g class="ours"><path d="M6 9h0"><title>run 2 shows it</title></path>
+<path d="M18 9h0"><title>run 3 shows it</title></path></g></svg>"""
 LINK = address(f"{groups.MAIN}/2", intervention=Ablation(mlps={1}))
 
 
@@ -56,7 +60,7 @@ def page(tmp_path: Path) -> str:
     html = [inlined(svg(figure), f"f{i}", "A figure.") for i, figure in enumerate(figures)]
     static = ROOT / "book" / "_static"
     head = f'<link rel="stylesheet" href="{(static / "page.css").as_uri()}">'
-    body = "".join(f"<figure>{figure}</figure>" for figure in html)
+    body = STRIP + "".join(f"<figure>{figure}</figure>" for figure in html)
     script = f'<script src="{(static / "figures.js").as_uri()}"></script>'
     article = f'<article style="max-width: 760px">{body}</article>'
     path = tmp_path / "notebooks" / "page.html"
@@ -96,6 +100,27 @@ def test_pointing_at_a_cell_or_a_bar_names_its_run_part_and_value(browser, page)
     assert linked == "our weights, run 2, final MLP: 0.75 (click: try it)"
     other = point_at(browser, "[data-links] path:nth-of-type(8)", 0.5, 0.5)
     assert other == "our weights, run 2, stream that enters: 0.75"
+
+
+def test_a_run_that_one_points_at_is_lit_in_bars_and_strips(browser, page):
+    browser.open(page)
+    browser.wait("!!document.querySelector('.figure-enlarge')")
+    lit = "[...document.querySelectorAll('.lit')].map((x) => x.dataset.value || x.textContent)"
+    named = point_at(browser, "[data-try] path", 0.5, 0.5)
+    assert "our run 2" in named
+    names = browser.run(lit)
+    assert "run 2 shows it" in names
+    assert {name.removeprefix("our ")[:5] for name in names} == {"run 2"}
+    assert "run 2: 0.1" not in names  # the author's
+    point_at(browser, "article", 0.99, 0.99)
+    assert browser.run(lit) == []
+
+
+def test_bars_of_cells_have_the_links_of_their_part_and_run():
+    links = {("the final MLP", "2"): LINK, ("the decision head", "2"): "elsewhere"}
+    figure = cell_bars({OURS: bars()}, "without", {"the final MLP": "final MLP"}, links)
+    addresses = [bar.get_url() for ax in figure.axes for bar in ax.patches]
+    assert set(addresses) == {LINK}
 
 
 @pytest.mark.parametrize(

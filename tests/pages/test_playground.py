@@ -266,7 +266,7 @@ def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
     command = ["node", "--test", str(ROOT / "playground" / "tests" / "address.test.js")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-6000:]
-    assert "# pass 10" in result.stdout
+    assert "# pass 12" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -555,10 +555,56 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
 
 
 @needs_site
+def test_a_second_run_answers_beside_the_first_with_the_matching_parts_changed(browser):
+    """The decision heads of runs 0 and 4 have different numbers; coordinates are held in both."""
+    models = [catalogue.load(MAIN).model(run) for run in (0, 4)]
+    heads = [measure.decision_head(model) for model in models]
+    assert heads[0] != heads[1]
+    tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), models[0].config.layout)
+
+    def answers(*parts: Ablation) -> list[str]:
+        texts = []
+        for model, part in zip(models, parts, strict=True):
+            hook, hold = part.hook(model), playground.coordinate_hook(model, {"hundreds": 0.3})
+            logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
+            digits = logits[0, list(model.config.layout.answer)].argmax(-1)
+            texts.append("352 + 271 = " + "".join(map(str, digits.tolist())))
+        return texts
+
+    def are_shown(texts: list[str]) -> str:
+        places = ("pg-spoken", "pg-spoken-2")
+        return " && ".join(
+            f"document.getElementById('{place}').textContent.startsWith('{text}')"
+            for place, text in zip(places, texts, strict=True)
+        )
+
+    off = [Ablation(heads={(1, head)}) for head in heads]
+    changed = f"do={off[0].to_json()}&line=hundreds:0.3"
+    show(browser, f"#run={MAIN}/0&sum=352+271&beside={MAIN}/4&{changed}")
+    browser.wait(are_shown(answers(*off)))
+    assert browser.run("document.querySelectorAll('.pg-second .pg-map[aria-pressed=true]').length")
+    assert browser.run("document.getElementById('pg-line-hundreds-2').value") == "0.3"
+    second = "[...document.querySelectorAll('.pg-second .pg-part')]"
+    browser.run(f"{second}.find((x) => /decision/.test(x.innerText)).focus()")
+    browser.press("Enter")  # in the second run's panel: the first run's is on again, too
+    browser.wait(are_shown(answers(Ablation(), Ablation())))
+    assert "do=" not in browser.run("location.hash")
+    browser.run("document.getElementById('pg-hundred').click()")
+    browser.wait("/^100 random sums/.test(document.getElementById('pg-counts-2').textContent)")
+    browser.run(
+        "{ const field = document.getElementById('pg-beside');"
+        " field.value = ''; field.dispatchEvent(new Event('change')); }"
+    )
+    browser.wait("!location.hash.includes('beside')")
+    assert browser.run("document.querySelectorAll('.pg-part').length") == 6
+
+
+@needs_site
 @pytest.mark.parametrize(
     ("fragment", "field", "message"),
     [
         ("#run=n9/0", "run", "is not a run of this page"),
+        ("#beside=n9/0", "beside", "is not a run of this page"),
         ('#do={"kind":"Ablation","heads":[[7,0]]}', "sum", "This run has no heads"),
         ("#run=n1_s0.3_w0.2/0&line=tens:1", "sum", "No line was measured"),
     ],
