@@ -16,12 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_suffix(".toml")
@@ -29,16 +30,10 @@ BUILT = (".*", "_build", "__pycache__", "*.egg-info")
 IMPORTED = ("author", "checkpoints")  # in data/
 # In seconds of CPU time. A mutant that makes its tests run on and on has been noticed.
 TIME_LIMIT = 600
-NOTICED = "noticed"
-SURVIVES = "SURVIVES"
 
 
 class Stale(Exception):
     """The list names code that does not exist."""
-
-
-class TestsFail(Exception):
-    """A test fails on the code as it is; the message is what pytest printed."""
 
 
 @dataclass(frozen=True)
@@ -78,22 +73,14 @@ def listed(path: Path = LIST) -> list[Mutant]:
     return mutants
 
 
-@cache
-def sources(root: Path) -> list[Path]:
-    """Return the files of all packages."""
-    return list(root.glob("carry_*/**/*.py"))
-
-
 def source_of(mutant: Mutant, root: Path) -> Path:
     """Return the file that a mutant changes.
 
     Raises:
         Stale: The packages have no file of that name, or several.
     """
-    paths = []
-    for path in sources(root):
-        if f"/{path.relative_to(root).as_posix()}".endswith(f"/{mutant.file}"):
-            paths.append(path)
+    name = Path(mutant.file).name
+    paths = [path for path in root.glob(f"carry_*/**/{name}") if path.match(mutant.file)]
     if len(paths) != 1:
         raise Stale(f"{mutant.title}: {len(paths)} files are called {mutant.file}, expected one")
     return paths[0]
@@ -120,44 +107,27 @@ def parsed(text: str) -> ast.AST:
     return statement.value if isinstance(statement, ast.Expr) else statement
 
 
-class Replace(ast.NodeTransformer):
-    """Replace one node by a piece of code."""
-
-    def __init__(self, node: ast.AST, after: str) -> None:
-        self.node = node
-        self.after = after
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        if node is self.node:
-            after = parsed(self.after)
-            if isinstance(node, ast.stmt) and isinstance(after, ast.expr):
-                return ast.Expr(after)
-            return after
-        visited: ast.AST = super().visit(node)
-        return visited
-
-
 @cache
 def tree_of(source: str) -> ast.Module:
-    """Return the tree of a source, which is not to be changed."""
+    """Return the tree of a source."""
     return ast.parse(source)
 
 
-def place(tree: ast.Module, mutant: Mutant) -> ast.AST:
-    """Return the node that a mutant replaces.
+def place(source: str, mutant: Mutant) -> Any:
+    """Return the expression or statement that a mutant replaces.
 
     Raises:
-        Stale: The code that it replaces does not occur exactly once.
+        Stale: It does not occur exactly once.
     """
     before = parsed(mutant.before)
     text = ast.dump(before)
     try:
-        nodes = ast.walk(scope(tree, mutant.where))
+        nodes = ast.walk(scope(tree_of(source), mutant.where))
     except Stale as error:
         raise Stale(f"{mutant.title}: {error}") from error
     places = [node for node in nodes if type(node) is type(before) and ast.dump(node) == text]
     if len(places) != 1:
-        raise Stale(f"{mutant.title}: it stands there {len(places)} times, expected once")
+        raise Stale(f"{mutant.title}: it is there {len(places)} times, expected once")
     return places[0]
 
 
@@ -167,31 +137,51 @@ def mutated(source: str, mutant: Mutant) -> str:
     Raises:
         Stale: The code that it replaces does not occur exactly once.
     """
-    tree = ast.parse(source)
-    Replace(place(tree, mutant), mutant.after).visit(tree)
-    return ast.unparse(ast.fix_missing_locations(tree))
+    node = place(source, mutant)
+    after = f"({mutant.after})"
+    if isinstance(node, ast.stmt):
+        after = textwrap.indent(mutant.after, " " * node.col_offset).lstrip()
+    lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
+    before_it = [*lines[: node.lineno - 1], lines[node.lineno - 1][: node.col_offset]]
+    after_it = [lines[node.end_lineno - 1][node.end_col_offset :], *lines[node.end_lineno :]]
+    return b"".join([*before_it, after.encode(), *after_it]).decode()
 
 
-def stale(mutants: Sequence[Mutant], root: Path = ROOT) -> list[str]:
-    """Return a text for each piece of code or test on the list that does not exist."""
-    problems = []
+class Change(NamedTuple):
+    """A file with a wrong change in it, and the tests that should notice it."""
+
+    path: Path  # from the repository on
+    source: str
+    tests: Sequence[str]
+
+
+def change_of(mutant: Mutant) -> Change:
+    """Return the change that a mutant makes; raise `Stale` if it or its tests do not exist."""
+    path = source_of(mutant, ROOT)
+    for test in mutant.tests:
+        file = test.partition("::")[0]
+        if not (ROOT / file).exists():
+            raise Stale(f"{mutant.title}: there is no {file}")
+    source = mutated(path.read_text(encoding="utf-8"), mutant)
+    return Change(path.relative_to(ROOT), source, mutant.tests)
+
+
+def changes_of(mutants: Sequence[Mutant]) -> tuple[list[Change], list[str]]:
+    """Return the changes of some mutants, and what is out of date in the list."""
+    changes, problems = [], []
     for mutant in mutants:
         try:
-            place(tree_of(source_of(mutant, root).read_text(encoding="utf-8")), mutant)
+            changes.append(change_of(mutant))
         except Stale as error:
             problems.append(str(error))
-        for test in mutant.tests:
-            file = test.partition("::")[0]
-            if not (root / file).exists():
-                problems.append(f"{mutant.title}: there is no {file}")
-    return problems
+    return changes, problems
+
+
+# ---- changes are made in a copy, and tests run there
 
 
 def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a copy, on the copy's code.
-
-    The return code is negative if it takes longer than `TIME_LIMIT`.
-    """
+    """Run Python in a copy, on the copy's code, for `TIME_LIMIT` at most."""
     environment = os.environ | {
         "PYTHONPATH": str(root),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -212,10 +202,8 @@ def copied(folder: Path) -> Path:
     ignore_built = shutil.ignore_patterns(*BUILT)
 
     def ignore(path: str, names: list[str]) -> set[str]:
-        ignored = ignore_built(path, names)
-        if Path(path) == ROOT / "data":
-            ignored |= set(IMPORTED)
-        return ignored
+        imported = IMPORTED if Path(path) == ROOT / "data" else ()
+        return ignore_built(path, names) | {*imported}
 
     copy = folder / "repository"
     shutil.copytree(ROOT, copy, ignore=ignore)
@@ -227,111 +215,55 @@ def copied(folder: Path) -> Path:
     return copy
 
 
-def pytest(root: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run some tests in a copy, up to the first that fails.
+def failure_of(root: Path, tests: Sequence[str]) -> str:
+    """Run tests in a copy, up to the first that fails; return what is printed then, else "".
 
     Shapes are not checked, which would double the time.
     """
-    return run(root, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", *tests)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
+    result = run(root, "-m", "pytest", *options, *tests)
+    printed = f"{result.stdout[-3000:]}{result.stderr[-300:]}"
+    return f"return code {result.returncode}: {printed}" if result.returncode else ""
 
 
-def passes(root: Path, tests: Sequence[str]) -> bool:
-    """Return True if tests pass in a copy.
+def noticed(changes: Sequence[Change]) -> Iterator[bool]:
+    """Yield for each change True if its tests notice it, by failing or by running on and on.
 
-    Raises:
-        RuntimeError: They could not be run.
+    The program ends if a test fails on the code as it is.
     """
-    result = pytest(root, tests)
-    if result.returncode > 1:
-        output = f"{result.stdout[-1500:]}{result.stderr[-300:]}"
-        raise RuntimeError(f"{' '.join(tests)} could not be run: {output}")
-    return result.returncode == 0
-
-
-def outcome(mutant: Mutant, root: Path) -> str:
-    """Make a mutant in a copy, run its tests, and put the code back."""
-    path = source_of(mutant, root)
-    source = path.read_text(encoding="utf-8")
-    path.write_text(mutated(source, mutant), encoding="utf-8")
-    try:
-        return SURVIVES if passes(root, mutant.tests) else NOTICED
-    finally:
-        path.write_text(source, encoding="utf-8")
-
-
-def complaint_of(root: Path, tests: Sequence[str]) -> str:
-    """Run all tests on the code as it is; return what pytest prints if one fails, else ""."""
-    result = pytest(root, tests)
-    if result.returncode == 0:
-        return ""
-    return f"return code {result.returncode}: {result.stdout[-3000:]}"
-
-
-def outcomes(mutants: Sequence[Mutant], tests: Sequence[str]) -> dict[Mutant, str]:
-    """Run the tests of each mutant in a copy, and print each time whether they notice it.
-
-    Raises:
-        TestsFail: A test fails on the code as it is.
-    """
-    results = {}
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(Path(folder))
-        complaint = complaint_of(copy, tests)
-        if complaint:
-            raise TestsFail(complaint)
-        for mutant in mutants:
-            results[mutant] = outcome(mutant, copy)
-            print(f"{results[mutant]:8}  {mutant.title}", flush=True)
-    return results
-
-
-def without_parts(tests: Iterable[str]) -> list[str]:
-    """Return the tests in order, each once, without those that are in a file of the list."""
-    distinct = set(tests)
-    return sorted(
-        test for test in distinct if "::" not in test or test.partition("::")[0] not in distinct
-    )
+        if failure := failure_of(copy, sorted({test for x in changes for test in x.tests})):
+            sys.exit(f"The tests fail on the code as it is: make them pass first.\n{failure}")
+        for change in changes:
+            path = copy / change.path
+            before = path.read_text(encoding="utf-8")
+            path.write_text(change.source, encoding="utf-8")
+            yield bool(failure_of(copy, change.tests))
+            path.write_text(before, encoding="utf-8")
 
 
 def main(words: Sequence[str]) -> int:
     """Print which mutants survive.
 
     Returns 1 if a mutant survives that is not equivalent, or an equivalent one does not, and 2 if
-    the list is out of date or a test fails on the code as it is.
+    the list is out of date.
     """
     mutants = listed()
     if words:
         mutants = [mutant for mutant in mutants if any(word in mutant.title for word in words)]
-    if problems := stale(mutants):
+    changes, problems = changes_of(mutants)
+    if problems:
         print("workflow/mutants.toml is out of date:", *problems, sep="\n  ")
         return 2
-    began = time.monotonic()
-    try:
-        results = outcomes(mutants, without_parts(test for m in mutants for test in m.tests))
-    except TestsFail as complaint:
-        print("The tests fail on the code as it is: make them pass first.", complaint, sep="\n")
-        return 2
-    return report(results, time.monotonic() - began)
-
-
-def report(results: Mapping[Mutant, str], seconds: float) -> int:
-    """Print a summary; return 1 if a result is not as it should be."""
-    survivors = 0
-    different = 0
-    n_equivalent = 0
-    for mutant, result in results.items():
-        if mutant.equivalent:
-            n_equivalent += 1
-            print(f"equivalent: {mutant.title}\n  {mutant.equivalent}")
-            if result == NOTICED:
-                different += 1
-                print("  and yet a test notices it")
-        elif result == SURVIVES:
-            survivors += 1
-            print(f"no test notices {mutant.title}\n  {mutant.why}")
-    n_expected = len(results) - n_equivalent
-    print(f"{n_expected - survivors} of {n_expected} mutants are noticed in {seconds:.0f} s.")
-    return int(survivors > 0 or different > 0)
+    n_wrong = 0
+    for mutant, is_noticed in zip(mutants, noticed(changes), strict=True):
+        print(f"{'noticed' if is_noticed else 'SURVIVES':8}  {mutant.title}", flush=True)
+        if is_noticed == bool(mutant.equivalent):
+            n_wrong += 1
+            print(f"  {mutant.equivalent or mutant.why}")
+    print(f"{len(mutants) - n_wrong} of {len(mutants)} mutants are noticed, or are equivalent.")
+    return int(n_wrong > 0)
 
 
 if __name__ == "__main__":
