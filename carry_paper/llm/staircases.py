@@ -62,13 +62,8 @@ def attention_at(
 ) -> Float[Tensor, "batch layer head cell"]:
     """Return the attention of every head at these cells of a left-padded batch.
 
-    Cells beyond what was generated have no meaning.
-
-    Args:
-        generated: Patterns `[batch, head, query, key]` by generated token and layer, as `generate`
-            returns them.
-        rows: The query of each cell.
-        columns: The key of each cell.
+    Cells beyond what was generated have no meaning. The patterns `[batch, head, query, key]` are by
+    generated token and layer, as `generate` returns them.
     """
     last_position = generated[-1][0].shape[-1] - 1
     rows = rows.clamp(max=last_position)
@@ -118,13 +113,7 @@ def random_pairs(
     """Return random heads for each target, as many and of the same layers, no set twice.
 
     The layers are the same, since a pair may cost much only because its layer does. A target is
-    left out if its layers have no other heads.
-
-    Args:
-        size: The numbers of layers and heads.
-        targets: The sets of heads to be compared with.
-        excluded: Heads that are not chosen.
-        seed: The seed of the choice.
+    left out if its layers have no other heads than those that are excluded.
     """
     generator = torch.Generator().manual_seed(seed)
     chosen_sets: list[Heads] = []

@@ -35,13 +35,7 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
     """Return a figure's data by side: the author's as it is stored, and ours as it was computed.
 
     A page that runs with `source = "author"` shows only his side, and one whose group is not
-    stored shows only ours.
-
-    Args:
-        name: The stored array's name.
-        data: A frame, or values by name that become arrays.
-        source: `ours` or `author`.
-        group: The group of runs.
+    stored shows only ours. `data` are a frame, or values by name that become arrays.
 
     Raises:
         BadInput: The stored arrays are damaged; or, with `CARRY_AUTHOR_FIGURES=check`, stale.

@@ -12,9 +12,7 @@ def playground_links(
 ) -> dict[tuple[str, str], str]:
     """Return links to the playground by part and run, for the shipped runs that this has.
 
-    Args:
-        page: The page, whose runs they are.
-        parts: Interventions by the name of a part in the figure, and by run.
+    `parts` has interventions by the name of a part in the figure, and by run.
     """
     if page.source != "ours" or page.path is not None:
         return {}

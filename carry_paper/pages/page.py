@@ -158,8 +158,7 @@ class PageWithoutRuns:
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Check what the page's text says, unless the page runs with parameters of a reader's own.
 
-        Args:
-            facts: True for what is so, by the part of the text that says it, word for word.
+        `facts` has True for what is so, by the part of the text that says it, word for word.
 
         Raises:
             AssertionError: A sentence of the book is false.
@@ -322,10 +321,6 @@ class Page(PageWithoutRuns):
         """Return the runs that the ledger counts in a row, which it measures on all sums.
 
         It is None if the row is not of the page's group alone, or other weights are here.
-
-        Args:
-            name: The id of the row, a count of runs.
-            source: `ours` or `author`.
         """
         values = self.of_ledger(name, source)
         return None if values is None else {run: bool(value) for run, value in values.items()}
@@ -334,10 +329,6 @@ class Page(PageWithoutRuns):
         """Return the value of each run in a row of the ledger, which it measures on all sums.
 
         It is None if the row is not of the page's group alone, or other weights are here.
-
-        Args:
-            name: The id of the row.
-            source: `ours` or `author`.
         """
         row = ledger.by_id(source).get(name)
         if row is None or row.groups != [self.group] or not row.runs or self.path is not None:
@@ -351,12 +342,7 @@ class Page(PageWithoutRuns):
         return self.source != "author" or author.holds("weights", group)
 
     def provenance(self, beside: GroupRuns | None = None, history: History | None = None) -> str:
-        """Return sentences on the page's weights.
-
-        Args:
-            beside: The runs with which it compares its own.
-            history: The learning curves that it shows.
-        """
+        """Return sentences on the page's weights, those `beside` them, and curves that it shows."""
         tested = tested_epochs(history) if history is not None else ""
         measured = self.maps.measured if self.maps is not None else []
         anew = measured_anew(measured) if measured else ""

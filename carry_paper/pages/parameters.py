@@ -69,11 +69,7 @@ def _values(code: str) -> dict[str, Any]:
 
 
 def check_addends(config: ModelConfig, a: object, b: object) -> None:
-    """Check two whole numbers whose sum is to be added by a model.
-
-    Raises:
-        BadInput: They are not whole numbers, or the model cannot write their sum.
-    """
+    """Raise `BadInput` unless these are two whole numbers whose sum a model can write."""
     end = 10**config.width
     check_whole("a", a, 0, end - 1)
     check_whole("b", b, 0, end - 1)
@@ -82,11 +78,7 @@ def check_addends(config: ModelConfig, a: object, b: object) -> None:
 
 
 def check_decoders(group: str) -> None:
-    """Check that a group is one of decoders (App. D).
-
-    Raises:
-        BadInput: It is not.
-    """
+    """Raise `BadInput` unless a group is one of decoders (App. D)."""
     if not groups.find(group).config.causal:
         decoders = [
             candidate.name for candidate in groups.GROUPS.values() if candidate.config.causal
@@ -95,16 +87,7 @@ def check_decoders(group: str) -> None:
 
 
 def check_suits(group: str, suits: bool, expected: str) -> None:
-    """Check that what a page says can be true of a group.
-
-    Args:
-        group: The group's name.
-        suits: True if it can.
-        expected: The groups of which it can, in words.
-
-    Raises:
-        BadInput: It cannot.
-    """
+    """Raise `BadInput` unless what a page says can be true of a group; `expected` says of which."""
     if not suits:
         raise BadInput(f"{group} has {groups.find(group)}: expected {expected}.")
 

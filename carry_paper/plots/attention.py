@@ -40,14 +40,9 @@ def attention_map(
     keys: Marks,
     tokens: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> None:
-    """Draw a heat map of attention.
+    """Draw a heat map of attention, with marks at its rows (`queries`) and columns (`keys`).
 
-    Args:
-        ax: The panel.
-        pattern: The attention `[query, key]`.
-        queries: The marks at its rows.
-        keys: The marks at its columns.
-        tokens: The names of its queries and keys, for readers who point at a cell.
+    `tokens` has the names of its queries and keys, for readers who point at a cell.
     """
     image = ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1)
     if tokens is not None:
@@ -62,13 +57,9 @@ def attention_map(
 def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     """Draw heads (rows) by carry classes (columns) (Fig. 3, 15, 18).
 
-    For the last layer, only the answer's rows are drawn, below the same columns.
-
-    Args:
-        figure: The place for the maps.
-        side: The `attention` `[class, layer, head, query, key]`, the names of the `classes` and
-            the number of the `decision_head`.
-        layout: The layout of the sums.
+    For the last layer, only the answer's rows are drawn, below the same columns. `side` has the
+    `attention` `[class, layer, head, query, key]`, the names of the `classes` and the number of the
+    `decision_head`.
     """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]
     names, keys, queries = token_names(layout), number_marks(layout), query_marks(layout)
@@ -210,10 +201,8 @@ def shares_by_position(
 ) -> Figure:
     """Return a figure of attention by position: a panel for each kind, a line for each head.
 
-    Args:
-        sides: The frames of `findings.lengths.attention_shares`, by side or group.
-        n_long: The number of long leading positions, for all sides or by name; a dotted line
-            marks their end.
+    `sides` are frames of `findings.lengths.attention_shares`, by side or group. A dotted line marks
+    the end of the `n_long` leading positions, of all sides or by name.
     """
     import seaborn as sns
 
@@ -277,11 +266,8 @@ RUNS_IN_A_ROW = 6  # a single run's maps are as large as those of six
 def run_grid(figure: SubFigure, side: Arrays, layout: Layout, heads: Sequence[str] = ()) -> None:
     """Draw the answer's rows of heads (rows) of one layer, run by run (columns) (Fig. 9, 15).
 
-    Args:
-        figure: The place for the maps.
-        side: The attention of each `run` as `pattern` `[run, head, query, key]`.
-        layout: The layout of the sums.
-        heads: The names of the heads; those of the first layer if empty.
+    `side` has the attention of each `run` as `pattern` `[run, head, query, key]`. Without names of
+    `heads`, they are those of the first layer.
     """
     n_runs, n_heads = side["pattern"].shape[:2]
     heads = heads or [f"0:{head}" for head in range(n_heads)]

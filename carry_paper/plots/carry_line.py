@@ -25,9 +25,7 @@ MARKERS = {True: "o", False: "X"}  # whether the carry is on one line
 def draw_profile(ax: Axes, profile: Sequence[Mapping[str, float | int]]) -> None:
     """Draw a column's coordinate by the digit sum of the next column, early part and late part.
 
-    Args:
-        ax: The panel.
-        profile: The rows of `carry_line.profile`.
+    `profile` has the rows of `carry_line.profile`.
     """
     rows = pd.DataFrame(profile)
     ax.axhline(0, color=FAINT, linewidth=0.5)
@@ -56,11 +54,7 @@ def legend_entries() -> list[Line2D]:
 
 @with_data
 def two_runs(columns: pd.DataFrame) -> Figure:
-    """Return a figure of a few columns' coordinates side by side.
-
-    Args:
-        columns: Rows of the stored lines, with a `title` each.
-    """
+    """Return a figure of a few columns' coordinates: rows of the stored lines, with a `title`."""
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for ax, column in zip(axes, columns.to_dict("records"), strict=True):
@@ -76,9 +70,7 @@ def two_runs(columns: pd.DataFrame) -> Figure:
 def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     """Return a figure of the late share of all runs, a row of points for each group.
 
-    Args:
-        runs: The `group`, `run`, `source`, `late` and `on_line` of each run that has a line.
-        names: The name of each group.
+    `runs` has the `group`, `run`, `source`, `late` and `on_line` of each run that has a line.
     """
     in_order = list(runs.groupby("group").late.median().sort_values().index)
     figure = Figure(figsize=(WIDTH, 0.3 * len(in_order) + 1.3), layout="constrained")

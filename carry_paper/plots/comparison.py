@@ -67,9 +67,7 @@ def strips(rows: Sequence[Strip]) -> Figure:
 def first_layers(attention: Mapping[str, NDArray[Any]], layout: Layout) -> Figure:
     """Return maps of the first layer's attention, runs (rows) by heads (columns).
 
-    Args:
-        attention: For each run the mean attention, `[head, query, key]`.
-        layout: The layout of the sums.
+    `attention` has the mean of each run, `[head, query, key]`.
     """
     n_heads = len(next(iter(attention.values())))
     height = 2.0 * len(attention) + 0.9

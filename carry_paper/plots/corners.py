@@ -25,8 +25,7 @@ DOTS = 120  # of each state in a panel
 def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Return a figure of sums in the plane of carry and nine, a panel for each run.
 
-    Args:
-        runs: The rows of `corners.coordinates`, by the title of the panel.
+    `runs` has the rows of `corners.coordinates`, by the title of the panel.
     """
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = figure.subplots(1, len(runs), sharex=True, sharey=True, squeeze=False)[0]
@@ -57,8 +56,7 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
 def place_by_late_share(runs: pd.DataFrame) -> Figure:
     """Return a figure of the place of the nine by the late share, a dot for each run.
 
-    Args:
-        runs: The `name`, `kind`, `late` share and place of the `nine` of each run.
+    `runs` has the `name`, `kind`, `late` share and place of the `nine` of each.
     """
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     ax = figure.subplots()

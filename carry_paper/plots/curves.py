@@ -107,8 +107,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
 def draw_trainings(curves: pd.DataFrame) -> Figure:
     """Return a figure of loss, exact match and squared norm by step, with a dot at each run's end.
 
-    Args:
-        curves: Of each `training`, `run` and `step`, the three values.
+    `curves` has these of each `training`, `run` and `step`.
     """
     figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
     quantities = ("loss", "exact match", "squared norm")

@@ -41,13 +41,10 @@ def draw_evolution(figure: SubFigure, side: Arrays) -> None:
     """Draw correlation and loss over the same epochs, of one `run` in front of the others.
 
     Where nothing was recorded during training, the correlation is drawn at its end. A dashed line
-    marks the kink of the loss, a dotted one the rise of the correlation.
-
-    Args:
-        figure: The figure.
-        side: By epoch the `correlation` with a model that never carries and the `test_loss`
-            `[run, epoch]`, and of the one run the `train_loss`; the correlation at the end,
-            measured on the weights; and each run's `kink`, `rise` and fitted decay.
+    marks the kink of the loss, a dotted one the rise of the correlation. `side` has by epoch the
+    `correlation` with a model that never carries and the `test_loss` `[run, epoch]`, and of the one
+    run the `train_loss`; the correlation at the end, measured on the weights; and each run's
+    `kink`, `rise` and fitted decay.
     """
     i, last = list(side["runs"]).index(side["run"]), side["epoch"][-1]
     above, below = figure.subplots(2, 1, sharex=True)

@@ -33,10 +33,7 @@ def draw_parts(
 ) -> None:
     """Draw the interchange accuracy of the carry-in: a row for each run, a column for each part.
 
-    Args:
-        figure: The place for the map.
-        frame: The frame of `typology.who_decides`.
-        links: The links of cells, by a column of the frame and a run.
+    `frame` is that of `typology.who_decides`; `links` are by one of its columns and a run.
     """
     import seaborn as sns
 
@@ -60,10 +57,7 @@ def draw_parts(
 def draw_groups(figure: SubFigure, counts: pd.DataFrame) -> None:
     """Draw in how many runs of each group (rows) something is so (columns).
 
-    Args:
-        figure: The place for the map.
-        counts: Numbers of runs, with all `runs` of the group in a column of their own; a group
-            without runs has NaN.
+    `counts` has all `runs` of the group in a column of their own, NaN for a group without runs.
     """
     import seaborn as sns
 
@@ -86,12 +80,8 @@ def draw_groups(figure: SubFigure, counts: pd.DataFrame) -> None:
 def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, float]) -> None:
     """Draw a point for each run: the `cost` of its decision head and its `separation` by the axis.
 
-    Each point's number stands left of it; numbers of points that lie together are joined.
-
-    Args:
-        figure: The figure.
-        frame: A row for each run.
-        limits: The criterion of each.
+    Each point's number stands left of it; numbers of points that lie together are joined. `limits`
+    has the criterion of each axis.
     """
     ax = figure.subplots()
     dashes = (0, (4, 3))

@@ -259,15 +259,10 @@ def draw_lines(
     queries: Iterable[int],
     colour: Callable[[int, int], str],
 ) -> None:
-    """Draw lines from keys below to queries above, as wide as the attention.
+    """Draw lines from keys below to queries above, as wide as the attention `[query, key]`.
 
-    Args:
-        ax: The axes.
-        x: The place of each position.
-        rows: The heights of the keys and of the queries.
-        pattern: Attention, `[query, key]`.
-        queries: The positions whose attention is drawn.
-        colour: Returns the colour of a line, by query and key.
+    `x` has the place of each position, and `rows` the heights of keys and queries. Only `queries`
+    have lines, in the `colour` that the function gives for a query and a key.
     """
     keys_at, queries_at = rows
     for query in queries:

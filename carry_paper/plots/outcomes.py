@@ -274,14 +274,8 @@ def _bars(
 ) -> dict[str, dict[str, list[Rectangle]]]:
     """Draw the runs of each side, with a gap between sides; blank where nothing was measured.
 
-    It returns the bars by side and run.
-
-    Args:
-        ax: The panel.
-        sides: The cells of each side.
-        runs: The numbers of all runs of each side.
-        colours: The colours of correct digits, of those off by one, and of the others.
-        has_room: True if each run's number has room below its bar.
+    `colours` are those of correct digits, of those off by one, and of the others. With `has_room`,
+    each run's number is below its bar. Returns the bars by side and run.
     """
     gap = pd.DataFrame(index=[""])
     blocks: list[pd.DataFrame] = []

@@ -16,12 +16,9 @@ from carry_paper.plots.style import DIGIT_COLOURS, INK
 def draw_run(figure: SubFigure, side: Arrays, class_colours: Sequence[str]) -> None:
     """Draw a run's sums on the leading plane and on the next axes, by class and by digit.
 
-    Args:
-        figure: The figure.
-        side: The `points` of sums on three axes, with the axes' `share` of the variance; of
-            each sum its `digit`, its `carry_class` and whether it has a carry-in (`arrives`);
-            and the `middles` of the digits without and with a carry-in.
-        class_colours: The colours of the carry classes.
+    `side` has the `points` of sums on three axes, with the axes' `share` of the variance; of each
+    sum its `digit`, its `carry_class` and whether it has a carry-in (`arrives`); and the `middles`
+    of the digits without and with a carry-in.
     """
     all_sums = np.ones(len(side["digit"]), bool)
     carry_in = side["arrives"]

@@ -39,14 +39,9 @@ def subfigures(
     draw: Callable[[SubFigure, Any], None],
     **layout: Unpack[Layout],
 ) -> Figure:
-    """Return a figure in which each side is drawn by the same code.
+    """Return a figure in which each of some sides, by their names, is drawn by the same code.
 
     A side's title is its name, with the `run` that its arrays name; or that of `titles`.
-
-    Args:
-        sides: The data of each side by its name, as from `pages.author_side.beside`.
-        draw: Draws the data of a side.
-        layout: See `Layout`.
     """
     is_stacked = layout.get("stacked", False) or len(sides) == 1
     n_rows = len(sides) if is_stacked else 1

@@ -156,13 +156,7 @@ def colour_bar(
 ) -> Axes:
     """Draw a bar of colours beside or below some panels of maps, and return its panel.
 
-    Args:
-        figure: The figure, or the part of one, that has the panels.
-        axes: The panels.
-        colours: The palette of their maps.
-        label: What is measured.
-        norm: The values of the palette's ends; 0 and 1 if None.
-        location: The side of the panels on which the bar is.
+    `label` says what is measured; `norm` has the values of the palette's ends, 0 and 1 if None.
     """
     scale = norm or Normalize(0, 1)
     aspect = 45 if location == "bottom" else 30
