@@ -175,11 +175,7 @@ def path_of(benchmark: str) -> Path:
 
 
 def saved(benchmark: str) -> dict[str, Any]:
-    """Return a stored benchmark, its `rows` and what it was measured with.
-
-    Raises:
-        BadInput: It is missing or damaged.
-    """
+    """Return a stored benchmark; raise `BadInput` if it is missing or damaged."""
     remedy = f"delete it and write it with `carry bench {benchmark} --save`"
     return read_json(path_of(benchmark), Benchmark, remedy).model_dump()
 

@@ -234,11 +234,7 @@ def find(
 def leading(
     group: str, source: str = "ours", recipe: str | None = None, runs: Collection[int] | None = None
 ) -> dict[int, TrainedRun]:
-    """Return the files that `find` returns, each with its record.
-
-    Raises:
-        BadInput: As `find`.
-    """
+    """Return the files that `find` returns, each with its record; raise what it raises."""
     check_recipe(recipe, source)
     if runs is not None:
         check_numbers(runs)

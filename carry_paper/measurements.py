@@ -202,11 +202,7 @@ def is_reason(fields: Any) -> bool:
 
 
 def save(rows: pd.DataFrame) -> list[Path]:
-    """Store rows of one or both sources in place of those of the same runs and quantities.
-
-    Raises:
-        BadInput: The stored table is damaged, or cannot be written.
-    """
+    """Store rows of one or both sources in place of those of the same runs and quantities."""
     paths = []
     for source, new in rows.groupby("source"):
         paths.append(write(str(source), replaced(read(str(source)), new)))

@@ -148,11 +148,7 @@ def read_table(
 
 
 def save_table(path: Path, table: pd.DataFrame) -> Path:
-    """Write a table to a `.csv.gz` file; equal tables give equal bytes.
-
-    Raises:
-        BadInput: It cannot be written.
-    """
+    """Write a table to a `.csv.gz` file; equal tables give equal bytes."""
     with replacing(path) as temporary:
         temporary.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
     return path

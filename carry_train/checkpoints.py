@@ -60,11 +60,7 @@ class Checkpoints:
         return folder / f"run{run}{suffix}.safetensors"
 
     def lock(self, run: int) -> AbstractContextManager[object]:
-        """Lock the run until the context is left, or the process dies.
-
-        Raises:
-            BadInput: Another process is training it.
-        """
+        """Lock the run for a context or a process; raise `BadInput` if another trains it."""
         path = self.path(run).with_name(f".run{run}.lock")
         try:
             return filelock.FileLock(path, timeout=0).acquire()

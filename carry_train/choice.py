@@ -33,11 +33,7 @@ LARGEST_TIMED = 8
 
 
 def trainer_class(precision: Precision) -> type[Trainer]:
-    """Return the class whose objects train in this precision.
-
-    Raises:
-        BadInput: Triton is missing.
-    """
+    """Return the class that trains in this precision; raise `BadInput` if Triton is missing."""
     if precision.implementation != TRITON:
         return Trainer
     try:

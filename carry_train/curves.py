@@ -21,11 +21,7 @@ ROUNDING = 1e-3  # of attention probabilities in float16
 
 
 def read_curves(path: Path, group: Group, epochs: int | None) -> History:
-    """Return the learning curves of one run, `[row, …]` each.
-
-    Raises:
-        BadInput: The file is missing or damaged, or fails `check_curves`.
-    """
+    """Return a run's learning curves, `[row, …]` each; raise `BadInput` if they are damaged."""
     curves = read_arrays(path, REMEDY)
     try:
         check_curves(curves, group, epochs)

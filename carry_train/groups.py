@@ -406,11 +406,7 @@ def _unknown(name: object) -> BadInput:
 
 
 def _described(numbers: Numbers) -> Group:
-    """Return the group with these numbers, under its own name.
-
-    Raises:
-        BadInput: There can be no such group.
-    """
+    """Return the group with these numbers; raise `BadInput` if there can be none."""
     _check_ranges(numbers)
     n_digits = int(numbers.get("digits", DIGITS))
     config = ModelConfig(

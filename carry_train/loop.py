@@ -189,8 +189,7 @@ def resumable(checkpoints: Checkpoints, run: int, precision: Precision) -> State
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
     """Return the state of a run of group `name` after `after` of the paper's epochs.
 
-    Raises:
-        BadInput: The run was not trained that far.
+    Raises `BadInput` if the run was not trained that far.
     """
     parent = replace(checkpoints, group=groups.find(name))
     recipe = checkpoints.recipe

@@ -43,11 +43,7 @@ OLD_NAMES = RENAMED | {
 
 
 def named(name: str) -> Precision:
-    """Return the precision that a run's record names.
-
-    Raises:
-        BadInput: There is no such precision.
-    """
+    """Return the precision that a run's record names; raise `BadInput` for an unknown one."""
     precision = NAMES.get(name) or OLD_NAMES.get(name)
     if precision is None:
         raise BadInput(f"A run was trained in {name!r}: expected one of {', '.join(NAMES)}.")

@@ -36,11 +36,7 @@ EXAMPLE = (158, 265)
 
 
 def write(name: str, out: Path = OUT) -> Path:
-    """Write the folder of a group's leading runs anew, and return its path.
-
-    Raises:
-        BadInput: There is no such group, or it has no weights.
-    """
+    """Write the folder of a group's leading runs anew; raise `BadInput` if there are none."""
     trained = catalogue.leading(name)
     if not trained:
         raise catalogue.missing("weights", name, "ours")

@@ -87,11 +87,7 @@ def runs_of_cell(request: Mapping[str, str]) -> list[str]:
 
 
 def parse_whole(name: str, request: Mapping[str, str]) -> int | None:
-    """Read `EPOCHS` or `STEPS`; return None for an empty text.
-
-    Raises:
-        BadInput: The text is no number from 1.
-    """
+    """Read a number from 1, or None for an empty text; raise `BadInput` for another."""
     text = request.get(name) or ""
     if text and not re.fullmatch("[1-9][0-9]{0,5}", text):
         raise BadInput(f"{name.upper()}={text}: expected a number of {name} from 1.")
@@ -106,11 +102,7 @@ def requested_precision(text: str) -> Request:
 
 
 def parse_seed(name: str, text: str) -> int | None:
-    """Read a seed such as `INIT_SEED`; return None for an empty text.
-
-    Raises:
-        BadInput: The text is no seed.
-    """
+    """Read a seed, or None for an empty text; raise `BadInput` for another."""
     if not re.fullmatch("[0-9]{0,19}", text) or int(text or 0) > seeds.MOST_SEED:
         expected = f"expected a whole number from 0 to {seeds.MOST_SEED}"
         raise BadInput(f"{name.upper()}_SEED={text}: {expected}.")
@@ -141,11 +133,7 @@ def reruns(request: Mapping[str, str]) -> list[str]:
 
 
 def notebooks_starting_with(start: str) -> list[str]:
-    """Return the names of the notebooks that start so; `*` stands for all.
-
-    Raises:
-        BadInput: There is none.
-    """
+    """Return the notebooks that start so, all for `*`; raise `BadInput` if there is none."""
     all_names = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     if start == "*":
         return all_names

@@ -74,11 +74,7 @@ def listed(path: Path = LIST) -> list[Mutant]:
 
 
 def source_of(mutant: Mutant, root: Path) -> Path:
-    """Return the file that a mutant changes.
-
-    Raises:
-        Stale: The packages have no file of that name, or several.
-    """
+    """Return the file that a mutant changes; raise `Stale` unless one file has that name."""
     name = Path(mutant.file).name
     paths = [path for path in root.glob(f"carry_*/**/{name}") if path.match(mutant.file)]
     if len(paths) != 1:
@@ -87,11 +83,7 @@ def source_of(mutant: Mutant, root: Path) -> Path:
 
 
 def scope(tree: ast.Module, where: str) -> ast.AST:
-    """Return the function, class or method (`Class.method`) of this name.
-
-    Raises:
-        Stale: There is none.
-    """
+    """Return the function, class or `Class.method` of this name; raise `Stale` without one."""
     node: ast.AST = tree
     for name in filter(None, where.split(".")):
         definitions = [child for child in ast.walk(node) if getattr(child, "name", None) == name]
@@ -114,11 +106,7 @@ def tree_of(source: str) -> ast.Module:
 
 
 def place(source: str, mutant: Mutant) -> Any:
-    """Return the expression or statement that a mutant replaces.
-
-    Raises:
-        Stale: It does not occur exactly once.
-    """
+    """Return the node that a mutant replaces; raise `Stale` unless it occurs exactly once."""
     before = parsed(mutant.before)
     text = ast.dump(before)
     try:
@@ -132,11 +120,7 @@ def place(source: str, mutant: Mutant) -> Any:
 
 
 def mutated(source: str, mutant: Mutant) -> str:
-    """Return the source with the change.
-
-    Raises:
-        Stale: The code that it replaces does not occur exactly once.
-    """
+    """Return the source with the change; raise `Stale` as `place`."""
     node = place(source, mutant)
     after = f"({mutant.after})"
     if isinstance(node, ast.stmt):

@@ -30,11 +30,7 @@ def of_commit(root: Path = ROOT) -> tuple[int, int]:
 
 
 def parse(text: str) -> tuple[int, int]:
-    """Read `2/8` as (2, 8).
-
-    Raises:
-        SystemExit: The text is anything else, which is said in one line.
-    """
+    """Read `2/8` as (2, 8); end the program with a line for anything else."""
     first, _, second = text.partition("/")
     if first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second):
         return int(first), int(second)

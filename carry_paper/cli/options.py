@@ -46,11 +46,7 @@ def is_shipped(path: Path) -> bool:
 
 
 def check_writable(folder: Path) -> None:
-    """Check that a file can be created in a folder, which need not exist yet.
-
-    Raises:
-        BadInput: Nothing can be written there.
-    """
+    """Raise `BadInput` unless a file can be created in a folder, which need not exist yet."""
     path = folder.absolute()
     if is_packaged(path):
         raise BadInput(

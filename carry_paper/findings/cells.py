@@ -179,13 +179,6 @@ def find_cell(
 ) -> Cell:
     """Return the cell of a group, whose schedule may have another length than its recipe's.
 
-    Args:
-        name: The group.
-        recipe: The recipe.
-        new: What is new in its runs.
-        steps: The optimiser steps of the whole schedule; the recipe's if None.
-        epochs: The epochs or segments after which training stops; None to train to the end.
-
     Raises:
         BadInput: There is no such group or recipe, the recipe has fewer epochs, or its runs do not
             start from initial weights.
@@ -299,14 +292,7 @@ def this_processor() -> str:
 def measured(
     model: Transformer, n_digits: int, pairs: int = carry_line.PAIRS, tuples: int = corners.TUPLES
 ) -> dict[str, Any]:
-    """Return `late`, `writers`, `nine`, `line` and `plane` of a run, and its `columns`.
-
-    Args:
-        model: The run's model.
-        n_digits: The digits of the sums.
-        pairs: The number of pairs from which each column's line is.
-        tuples: The number of tuples of each column.
-    """
+    """Return `late`, `writers`, `nine`, `line` and `plane` of a run, and its `columns`."""
     columns = []
     for column in carry_line.carry_columns(model.config, n_digits):
         reads = model.config.layout.position_names[column.answer]

@@ -107,11 +107,9 @@ class Criterion(NamedTuple):
 
 
 def criteria(summary: pd.DataFrame, late: pd.Series) -> list[Criterion]:
-    """Return what the criteria come to.
+    """Return what the criteria come to on the rows of `decided`.
 
-    Args:
-        summary: The rows of `decided`.
-        late: The mean late share of each run of the main group by `quick` (`line_table.by_run`).
+    `late` is the mean late share of each run of the main group by `quick` (`line_table.by_run`).
     """
     encoders = two_layer_encoders(summary)
     in_plane = _all_columns(encoders, encoders.in_plane.eq(True))
@@ -299,11 +297,8 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
 def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
     """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
 
-    The state of the sum that coordinates come from is `source_state`, since `source` is in the key.
-
-    Args:
-        table: Rows of the stored table.
-        swap: `line`, `plane`, `natural` or `gradient`.
+    The `swap` is `line`, `plane`, `natural` or `gradient`. The state of the sum that coordinates
+    come from is `source_state`, since `source` is in the key.
     """
     rows = []
     for stored in table.to_dict("records"):

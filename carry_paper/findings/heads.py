@@ -135,11 +135,8 @@ def no_carry_correlations(cells: pd.DataFrame) -> "pd.Series[float]":
 def accuracies_of_runs(cells: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each run, with columns for each ablated part (Fig. 12).
 
-    They are the mean accuracy with and without a carry-in, and `no_carry_correlations`. The last
-    position never has a carry-in, so the means leave it out.
-
-    Args:
-        cells: Accuracies as in `measure.accuracy`, by `ablation` and `run`.
+    They are the mean accuracy with and without a carry-in, and `no_carry_correlations`, of cells
+    as in `measure.accuracy`. The last position never has a carry-in: the means leave it out.
     """
     others = cells[cells.position != cells.position.max()]
     means = others.pivot_table("accuracy", "run", ["ablation", "carry_in"])
@@ -215,9 +212,7 @@ def ablated_part(ablation: Ablation) -> str:
 def tendency(with_carry_in: float, without: float) -> str:
     """Return what a model does under an ablation: it "adds" carries, "forgets" them, or "little".
 
-    Args:
-        with_carry_in: The accuracy of digits with a carry-in.
-        without: That of the other digits.
+    It is told by the accuracy of digits with a carry-in and that of the others.
     """
     if (with_carry_in + without) / 2 >= STAYS_CORRECT:
         return "little"

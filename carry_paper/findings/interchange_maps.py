@@ -102,11 +102,7 @@ def path_of(source: str, name: str) -> Path:
 
 
 def save(source: str, name: str, maps: pd.DataFrame) -> Path:
-    """Store a group's maps with the results.
-
-    Raises:
-        BadInput: As `check_replaces`.
-    """
+    """Store a group's maps with the results; raise `BadInput` as `check_replaces`."""
     thin = _to_store(maps)
     check_replaces(source, name, int(thin.pairs.max()), thin.run.unique().tolist())
     return save_table(path_of(source, name), thin)
@@ -139,8 +135,7 @@ def check_replaces(source: str, name: str, pairs: int, numbers: Collection[int])
 def load(source: str, name: str, *, control: bool = False) -> pd.DataFrame:
     """Return a group's stored maps, or those of its controls: `COLUMNS` and `right`.
 
-    Raises:
-        BadInput: There are none, or they are damaged, or of other weights than are here.
+    Raises `BadInput` if there are none, or they are damaged, or of other weights than are here.
     """
     group = groups.find(name).name
     other = other_runs(source, group)

@@ -43,11 +43,7 @@ def balanced(n_digits: int, n_examples: int, seed: int = 0) -> tuple[Numbers, Nu
 
 
 def long_positions(group: str) -> int:
-    """Return the number of leading answer digits that are not trained: three of six.
-
-    Raises:
-        BadInput: The group is not padded.
-    """
+    """Return how many leading answer digits of a padded group are not trained: three of six."""
     padded_group = groups.find(group)
     if not padded_group.padded:
         names = ", ".join(name for name, candidate in groups.GROUPS.items() if candidate.padded)
@@ -56,11 +52,7 @@ def long_positions(group: str) -> int:
 
 
 def parent(group: str) -> tuple[str, int]:
-    """Return the group and epoch that a finetuned group starts from.
-
-    Raises:
-        BadInput: The group is not finetuned.
-    """
+    """Return the group and epoch that a group starts from; raise `BadInput` if it has none."""
     start = groups.find(group).parent
     if start is None:
         names = ", ".join(name for name, candidate in groups.GROUPS.items() if candidate.parent)

@@ -130,13 +130,8 @@ def columns_by_state(
 ) -> dict[str, dict[str, Any]]:
     """Return what `BY_STATES` names for each column of a run, by the name of the answer's digit.
 
-    The line by gradient is put to the critiques where the difference of means fails.
-
-    Args:
-        model: The run's model.
-        n_digits: The number of digits of the sums.
-        count: The number of sums in each state of the next column.
-        n_sums: The number of random sums on which losses are measured.
+    Lines are from `count` sums in each state, losses from `n_sums` random sums. The line by
+    gradient is put to the critiques where the difference of means fails.
     """
     generator = torch.Generator().manual_seed(0)
     head = measure.decision_head(model)
@@ -200,9 +195,7 @@ def measure_group(
 def lines_of(loaded: runs.Runs, share: float | int = 1) -> pd.DataFrame:
     """Return a summary of each run, as `by_run` gives it, without what swaps do in each state.
 
-    Args:
-        loaded: Runs of two layers or more.
-        share: The share of the pairs, and of the random sums, from which the stored lines are.
+    It is made from a `share` of the sums from which the stored lines are.
     """
     group = groups.find(loaded.group)
     count = max(2, round(share * default_pairs(group)))
@@ -341,11 +334,7 @@ def saved(folder: Path | None = None) -> pd.DataFrame:
 
 
 def save(rows: pd.DataFrame) -> Path:
-    """Store rows in place of those of the same runs; all others stay.
-
-    Raises:
-        BadInput: The stored table is damaged, or cannot be written.
-    """
+    """Store rows in place of those of the same runs; all others stay."""
     table = rows[list(StoredLines.model_fields)]
     if os.path.lexists(path_of()):
         table = pd.concat([saved()[table.columns], table])

@@ -106,11 +106,8 @@ def snapshots(loaded: catalogue.GroupRuns, run: int, count: int | None = None) -
 def settled(way: pd.DataFrame) -> pd.DataFrame:
     """Return the epoch from which on each of `PARTS` does what it does at the end, by run.
 
-    It is NaN for a part that does nothing at the end. One head does what it does at the end only if
-    it is the same head.
-
-    Args:
-        way: The rows of `snapshots` of each `run`.
+    It is NaN for a part that does nothing at the end of `way`, the rows of `snapshots`. One head
+    does what it does at the end only if it is the same head.
     """
     epochs = {}
     for run, rows_of_run in way.sort_values("epoch").set_index("epoch").groupby("run"):

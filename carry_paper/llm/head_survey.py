@@ -221,11 +221,7 @@ def too_few_right(answers: Answers) -> str:
 
 
 def read(path: Path) -> Survey:
-    """Read a survey from its file.
-
-    Raises:
-        BadInput: It is missing or damaged.
-    """
+    """Read a survey from its file; raise `BadInput` if it is missing or damaged."""
     with open_tensors(path, "delete it and run `carry llm` again") as file, plain_errors():
         text = SurveyText.model_validate_json((file.metadata() or {})["carry"])
         tensors = {key: file.get_tensor(key) for key in FIELDS}

@@ -41,11 +41,7 @@ Heads = tuple[Head, ...]
 
 
 def library() -> Any:
-    """Import the package `transformers`, and silence it.
-
-    Raises:
-        BadInput: It is not installed.
-    """
+    """Import and silence `transformers`; raise `BadInput` if it is not installed."""
     try:
         # tqdm asks for a widget, and pages show none.
         warnings.filterwarnings("ignore", message="IProgress not found")
@@ -197,11 +193,7 @@ class Block(NamedTuple):
 
 
 def blocks(model: Any) -> list[Block]:
-    """Return the model's layers in order.
-
-    Raises:
-        BadInput: They are not laid out as in Llama, Mistral, GPT-2 and their like.
-    """
+    """Return the layers; raise `BadInput` unless they are laid out as in Llama, GPT-2 and such."""
     n_layers = model.config.get_text_config().num_hidden_layers
     try:
         stack = next(

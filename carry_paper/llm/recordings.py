@@ -134,11 +134,7 @@ class Recording(head_survey.Observations):
 
 
 def recording(key: str) -> Recording:
-    """Load the author's recording of a model.
-
-    Raises:
-        BadInput: It was not imported, or is damaged.
-    """
+    """Load the author's recording of a model; raise `BadInput` if it is missing or damaged."""
     path = author_dir() / "llm" / f"{key}.json"
     ablated_path = author_dir() / "llm" / f"{key}_ablated.json"
     if not path.exists():
@@ -177,22 +173,14 @@ def recording(key: str) -> Recording:
 
 
 def small_training() -> dict[str, Any]:
-    """Return the record of the small model's training.
-
-    Raises:
-        BadInput: It is missing or damaged.
-    """
+    """Return the small model's training; raise `BadInput` if it is missing or damaged."""
     path = data_dir() / "llm" / SMALL / "training.json"
     record = read_json(path, SmallTraining, "train it with `carry train-llm`")
     return record.model_dump(exclude_unset=True)
 
 
 def stored_survey(key: str) -> head_survey.Survey:
-    """Load our own survey of one of the three 7B models.
-
-    Raises:
-        BadInput: There is none; the message has the command that makes it.
-    """
+    """Load our survey of a 7B model; raise `BadInput`, with the command, if there is none."""
     path = data_dir() / "llm" / key / head_survey.FILE
     if not path.exists():
         raise BadInput(f"Needs the weights of {MODELS[key].title}: `{MODELS[key].command}`.")

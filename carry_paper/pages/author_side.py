@@ -60,11 +60,7 @@ def beside(name: str, data: Any, source: str, group: str) -> dict[str, Any]:
 
 
 def digests(stored: Arrays) -> dict[str, str]:
-    """Return the sha256 of the released files behind stored arrays, by path.
-
-    Raises:
-        ValueError: The arrays do not say.
-    """
+    """Return the sha256 of the files behind stored arrays; raise `ValueError` without them."""
     return TypeAdapter(dict[str, str]).validate_json(str(stored["sources"]))
 
 
@@ -95,11 +91,7 @@ def store(path: Path, data: pd.DataFrame | Arrays, group: str) -> None:
 
 
 def check(path: Path, data: pd.DataFrame | Arrays) -> None:
-    """Compare stored arrays with what a page has computed now.
-
-    Raises:
-        BadInput: They are not stored, or are others.
-    """
+    """Raise `BadInput` unless stored arrays are what a page has computed now."""
     stored = read_arrays(path, REMEDY)
     computed = {key: _compressible(np.asarray(column)) for key, column in dict(data).items()}
     differing = sorted(stored.keys() ^ computed.keys() ^ {"sources"})

@@ -45,11 +45,7 @@ FALSE_FACT = "The page's text says what is not so"
 
 
 def name_of(group: str | os.PathLike[str]) -> str:
-    """Return the name of a group, or of that of the runs at a path, before a page loads them.
-
-    Raises:
-        BadInput: There is no such group, or no run at the path.
-    """
+    """Return the name of a group, or of that of a path's runs; raise `BadInput` without one."""
     return at_path(Path(group))[0] if is_path(group) else groups.find(str(group)).name
 
 

@@ -31,11 +31,7 @@ def own_and_injected() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def changed() -> dict[str, Any]:
-    """Return the parameters for which papermill was given other values than the page's own.
-
-    Raises:
-        BadInput: The page does not have one of them.
-    """
+    """Return the parameters that papermill changed; raise `BadInput` for one that is unknown."""
     own, injected = own_and_injected()
     unknown = [name for name in injected if name not in own]
     if unknown:
