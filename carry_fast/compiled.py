@@ -378,17 +378,11 @@ class CompiledUnembedding:
 
 
 class Parts(NamedTuple):
-    """The parts of a plain model that computes its last layer only at some positions.
+    """The parts of a plain model that computes its last layer only at some positions."""
 
-    Attributes:
-        first: Layer 0's attention.
-        blocks: The layers, at the positions that they compute.
-        unembed: The unembedding; None if PyTorch computes it.
-    """
-
-    first: FirstLayer
-    blocks: list[BlockPass]
-    unembed: CompiledUnembedding | None
+    first: FirstLayer  # layer 0's attention
+    blocks: list[BlockPass]  # at the positions that they compute
+    unembed: CompiledUnembedding | None  # None if PyTorch computes it
 
 
 def parts_of(model: Transformer, read: Read) -> Parts:

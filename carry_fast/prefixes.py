@@ -123,17 +123,11 @@ def zeroed_by_layer(intervention: AnyIntervention, config: ModelConfig) -> list[
 
 
 class Branch(NamedTuple):
-    """Interventions that do the same at some hook points.
+    """Interventions that do the same at some hook points."""
 
-    Attributes:
-        members: Their indices.
-        hook: The hook that does it.
-        changes: The hook points that it changes.
-    """
-
-    members: list[int]
-    hook: TensorHook
-    changes: dict[str, Hashable]
+    members: list[int]  # their indices
+    hook: TensorHook  # does it
+    changes: dict[str, Hashable]  # by the hook points that it changes
 
 
 AT_Z = POINTS.index("attn.z")

@@ -144,17 +144,11 @@ class Rotated(NamedTuple):
 
 
 class IntactPass(NamedTuple):
-    """Results of a pass of the intact model over one side's sums, as swaps need them.
+    """Results of a pass of the intact model over one side's sums, as swaps need them."""
 
-    Attributes:
-        cache: The activation at every hook point.
-        rotated: The queries, keys and values of each layer.
-        answer: The digits that the model answers.
-    """
-
-    cache: dict[str, Tensor]
-    rotated: list[Rotated]
-    answer: Int[Tensor, "sums column"]
+    cache: dict[str, Tensor]  # at every hook point
+    rotated: list[Rotated]  # of each layer
+    answer: Int[Tensor, "sums column"]  # the model's digits
 
 
 class RowSwaps:

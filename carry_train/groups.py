@@ -110,15 +110,10 @@ class Group:
 
 
 class MoreSnapshots(NamedTuple):
-    """Runs of a group whose weights are kept at more epochs than the group's snapshots.
+    """Runs of a group whose weights are kept at more epochs than the group's snapshots."""
 
-    Attributes:
-        runs: Their numbers.
-        epochs: These further epochs, by the paper's count.
-    """
-
-    runs: Collection[int]
-    epochs: tuple[int, ...]
+    runs: Collection[int]  # by their numbers
+    epochs: tuple[int, ...]  # by the paper's count
 
 
 NO_MORE_SNAPSHOTS = MoreSnapshots((), ())

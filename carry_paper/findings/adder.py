@@ -94,17 +94,11 @@ def probe_predictions(
 
 
 class Truth(NamedTuple):
-    """A wire's values in some columns of many sums, as expected and as predicted by a part.
+    """A wire's values in some columns of many sums, as expected and as predicted by a part."""
 
-    Attributes:
-        columns: The columns, from the left.
-        expected: The schoolbook's values.
-        predicted: The values that the network's part gives.
-    """
-
-    columns: tuple[int, ...]
-    expected: Int[Tensor, "sums column"]
-    predicted: Int[Tensor, "sums column"]
+    columns: tuple[int, ...]  # the columns, from the left
+    expected: Int[Tensor, "sums column"]  # the schoolbook's values
+    predicted: Int[Tensor, "sums column"]  # by a part of the network
 
     @property
     def by_column(self) -> list[float]:

@@ -50,25 +50,15 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Plane:
-    """The stream at one layer and position, on its leading principal axes: a panel of Fig. 4.
-
-    Attributes:
-        layer: The layer.
-        after: "attention" (`resid_mid`) or "MLP" (`resid_post`).
-        position: The position in the sequence.
-        points: The sums on the axes.
-        share: Each axis' share of the variance.
-        digit: As in `ColumnLabels`.
-        split: As in `ColumnLabels`.
-    """
+    """The stream at one layer and position, on its leading principal axes: a panel of Fig. 4."""
 
     layer: int
-    after: str
-    position: int
-    points: Points
-    share: tuple[float, ...]
-    digit: Int[Tensor, " sums"]
-    split: Side
+    after: str  # "attention" (`resid_mid`) or "MLP" (`resid_post`)
+    position: int  # in the sequence
+    points: Points  # the sums on the axes
+    share: tuple[float, ...]  # each axis' share of the variance
+    digit: Int[Tensor, " sums"]  # as in `ColumnLabels`
+    split: Side  # as in `ColumnLabels`
 
 
 def principal_axes(

@@ -202,23 +202,14 @@ def first_layer_brings_most(measured: Fields) -> bool:
 
 
 class AttentionShare(NamedTuple):
-    """A share of attention in a run; its fields are the columns of a frame.
-
-    Attributes:
-        run: The run.
-        kind: One of `KINDS`.
-        layer: The head's layer.
-        head: The head as `1:0`.
-        position: The column, counted from 0 at the left.
-        share: The share of attention.
-    """
+    """A share of attention in a run; its fields are the columns of a frame."""
 
     run: int
-    kind: str
-    layer: int
-    head: str
-    position: int
-    share: float
+    kind: str  # one of `KINDS`
+    layer: int  # the head's
+    head: str  # such as `1:0`
+    position: int  # the column, from the left
+    share: float  # of its attention
 
 
 # The attributes of `Heads` that are shares of attention.

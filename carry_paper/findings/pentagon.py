@@ -81,17 +81,11 @@ def turn(first: Complex[Tensor, " 10"], second: Complex[Tensor, " 10"]) -> float
 
 
 class Pentagon(NamedTuple):
-    """The pentagon's scores, and the points in which it was looked for.
+    """The pentagon's scores, and the points in which it was looked for."""
 
-    Attributes:
-        fields: The fields of `finding/pentagon`.
-        points: All sums on the leading principal axes.
-        share: Each axis' share of the variance.
-    """
-
-    fields: Fields
-    points: geometry.Points
-    share: tuple[float, ...]
+    fields: Fields  # of `finding/pentagon`
+    points: geometry.Points  # all sums on the leading principal axes
+    share: tuple[float, ...]  # each axis' share of the variance
 
 
 def look_for_pentagon(

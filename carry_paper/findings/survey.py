@@ -82,15 +82,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Dissected:
-    """The final MLP without some of its neurons: its carry neurons (Sec. 5), or random ones.
+    """The final MLP without some of its neurons: its carry neurons (Sec. 5), or random ones."""
 
-    Attributes:
-        neurons: The number of these neurons.
-        cells: The accuracies while they are ablated.
-    """
-
-    neurons: int
-    cells: ClassAccuracies
+    neurons: int  # the number of these neurons
+    cells: ClassAccuracies  # the accuracies while they are ablated
 
 
 @dataclass(frozen=True)

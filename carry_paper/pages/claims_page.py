@@ -94,15 +94,10 @@ class JudgedClaim:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The ledger with the results of some sources.
+    """The ledger with the results of some sources."""
 
-    Attributes:
-        sources: Some of `SOURCES`.
-        entries: Every claim, in the ledger's order.
-    """
-
-    sources: tuple[str, ...]
-    entries: tuple[JudgedClaim, ...]
+    sources: tuple[str, ...]  # some of `SOURCES`
+    entries: tuple[JudgedClaim, ...]  # every claim, in the ledger's order
 
     def origin(self, source: str) -> str:
         """Return a sentence on the weights behind a source's results.

@@ -18,19 +18,12 @@ MARGIN = 0.06  # beyond the ends of a strip, as a share of it
 
 
 class Strip(NamedTuple):
-    """The answers to a question.
+    """The answers to a question."""
 
-    Attributes:
-        question: The question, in words.
-        paper: The printed number; None if there is none.
-        seeds: The values of our runs.
-        yours: The value of each of your runs.
-    """
-
-    question: str
-    paper: float | None
-    seeds: Sequence[float]
-    yours: Mapping[str, float]
+    question: str  # in words
+    paper: float | None  # the printed number, if any
+    seeds: Sequence[float]  # our runs' values
+    yours: Mapping[str, float]  # by run
 
 
 @style()
