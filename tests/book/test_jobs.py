@@ -72,32 +72,14 @@ def test_runs_that_a_cell_has_are_not_made_again(tmp_path, data, monkeypatch):
 @pytest.mark.slow
 def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
     """Also 0, and only those; `make` gives the others as empty words."""
-    options = [
-        "groups=" + MAIN,
-        "runs=900",
-        "recipe=quick",
-        "init_seed=0",
-        "order_seed=",
-        "mask_seed=12",
-    ]
-    snakemake = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow" / "Snakefile"]
-    snakemake += [
-        "--directory",
-        tmp_path,
-        "--workflow-profile",
-        ROOT / "workflow" / "profiles" / "local",
-    ]
-    snakemake += [
-        "train",
-        "--dry-run",
-        "--printshellcmds",
-        "--quiet",
-        "host",
-        "--config",
-        "task=train",
-        *options,
-    ]
-    done = subprocess.run(snakemake, cwd=ROOT, capture_output=True, text=True, check=True)
+    words = (
+        f"-m snakemake --snakefile {ROOT}/workflow/Snakefile --directory {tmp_path} "
+        f"--workflow-profile {ROOT}/workflow/profiles/local "
+        "train --dry-run --printshellcmds --quiet host --config task=train "
+        f"groups={MAIN} runs=900 recipe=quick init_seed=0 order_seed= mask_seed=12"
+    )
+    command = [sys.executable, *words.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     printed = " ".join((done.stdout + done.stderr).split())
     assert "--precision auto --init-seed 0 --mask-seed 12 >" in printed
     make = (ROOT / "Makefile").read_text()
@@ -115,12 +97,8 @@ def make(target: str, data: Path, *settings: str) -> "subprocess.Popen[str]":
     environment = os.environ | {"CARRY_DATA": str(data)}
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "MAKEFLAGS"):
         environment.pop(name, None)
-    command = [
-        "make",
-        target,
-        *settings,
-        "PROFILE=slurm --slurm-init-seconds-before-status-checks 1",
-    ]
+    profile = "PROFILE=slurm --slurm-init-seconds-before-status-checks 1"
+    command = ["make", target, *settings, profile]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=environment, **piped)
 

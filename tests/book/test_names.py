@@ -5,8 +5,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from carry_core.files import ROOT
 
 OUR_FOLDERS = (
@@ -52,17 +50,11 @@ def test_no_file_binds_a_banned_name():
     assert bindings == {}, "call these by what they are"
 
 
-@pytest.mark.parametrize(
-    ("code", "names"),
-    [
-        ("found = 1\nfound = kept", ["found", "found"]),
-        (
-            "def f(told, *, known): shown = [each for each in told]",
-            ["told", "known", "shown", "each"],
-        ),
-        ("for here, (its, x) in y: pass", ["here", "its"]),
-        ("with x as said: founds = {'kept': x.kept}", ["said"]),
-    ],
-)
-def test_a_banned_name_is_seen_wherever_it_is_bound(code, names):
-    assert sorted(banned_bindings(code)) == sorted(names)
+def test_a_banned_name_is_seen_wherever_it_is_bound():
+    code = """
+def f(told, *, known): shown = [each for each in told]
+for here, (its, x) in y: founds = {'kept': x.kept}
+with x as said: found = kept
+"""
+    expected = ["told", "known", "shown", "each", "here", "its", "said", "found"]
+    assert sorted(banned_bindings(code)) == sorted(expected)

@@ -8,48 +8,28 @@ import nbformat
 from carry_core.files import ROOT
 from carry_paper.ledger.claims import claims
 
-# Ways to say something that readers stumbled over: a pattern, what to say, and an example.
+# Ways to say something that readers stumbled over, and what to say.
 DIALECT = [
-    (r"\b(?:runs?|models?|heads?|weights|decoders?) of ours\b", "our runs", "four runs of ours"),
-    (r"\bof (?:ours|the author[’']s) and in\b", "of our six runs and in", "in 3 of ours and in 2"),
-    (r"\b(?:run|runs|model) of the author[’']s\b", "an author's run", "one run of the author's"),
-    (r"\b(?:carried|undue) ones?\b|\bundue\b", "carries", "undue ones are added"),
-    (
-        r"\bones (?:are (?:added|carried|due|forgotten)|too (?:few|many))\b",
-        "carries",
-        "ones are due",
-    ),
-    (r"\b(?:carr(?:y|ies)|receives?|needs?|passes|adds?) a one\b", "a carry", "it carries a one"),
-    (r"\b(?:a|no) one is (?:carried|due|added)\b", "a carry", "where no one is due"),
-    (
-        r"\b(?:gets?|got|answered|answers?|stays?|are|become|comes?|came) right\b",
-        "correct",
-        "are right",
-    ),
-    (r"\bgets? (?:[\w.,%-]+ ){1,6}right\b(?! of| side| hand)", "correct", "gets both sums right"),
-    (r"\bright (?:answers?|digits?)\b", "correct answers", "the fewest right answers"),
-    (
-        r"\bstands? (?:at|above|below|beside|over|firmly|more firmly|there)\b",
-        "is",
-        "it stands there",
-    ),
-    (
-        r"\bstands? in (?:the|a|its|no|this|that|all|none|\d)",
-        "is in",
-        "a staircase stands in a column",
-    ),
-    (r"\bwhere (?:each|every|it|a|the) [\w ]{0,20}stands?\b", "is", "where each variable stands"),
-    (r"\blast MLP\b", "final MLP", "after the last MLP"),
-    (r"\b[Cc]olumn sums?\b", "digit sum", "the column sum"),
-    (r"\b[Pp]os\. ?\d", "position 7, or hundreds", "at pos. 7"),
-    (r"\b(?:[Ii]ntact|[Uu]ntouched),? all \d", "unablated", "Intact, all 6 runs"),
-    (r"\bwhat becomes of\b", "how … changes", "see what becomes of the answer"),
-    (
-        r"\ba head[’']s number means nothing\b",
-        "head numbers are arbitrary",
-        "a head's number means nothing",
-    ),
-    (r"\bschoolbook\b", "textbook, or column method", "what the schoolbook says"),
+    (r"\b(?:runs?|models?|heads?|weights|decoders?) of ours\b", "our runs"),
+    (r"\bof (?:ours|the author[’']s) and in\b", "of our six runs and in"),
+    (r"\b(?:run|runs|model) of the author[’']s\b", "an author's run"),
+    (r"\b(?:carried|undue) ones?\b|\bundue\b", "carries"),
+    (r"\bones (?:are (?:added|carried|due|forgotten)|too (?:few|many))\b", "carries"),
+    (r"\b(?:carr(?:y|ies)|receives?|needs?|passes|adds?) a one\b", "a carry"),
+    (r"\b(?:a|no) one is (?:carried|due|added)\b", "a carry"),
+    (r"\b(?:gets?|got|answered|answers?|stays?|are|become|comes?|came) right\b", "correct"),
+    (r"\bgets? (?:[\w.,%-]+ ){1,6}right\b(?! of| side| hand)", "correct"),
+    (r"\bright (?:answers?|digits?)\b", "correct answers"),
+    (r"\bstands? (?:at|above|below|beside|over|firmly|more firmly|there)\b", "is"),
+    (r"\bstands? in (?:the|a|its|no|this|that|all|none|\d)", "is in"),
+    (r"\bwhere (?:each|every|it|a|the) [\w ]{0,20}stands?\b", "is"),
+    (r"\blast MLP\b", "final MLP"),
+    (r"\b[Cc]olumn sums?\b", "digit sum"),
+    (r"\b[Pp]os\. ?\d", "position 7, or hundreds"),
+    (r"\b(?:[Ii]ntact|[Uu]ntouched),? all \d", "unablated"),
+    (r"\bwhat becomes of\b", "how … changes"),
+    (r"\ba head[’']s number means nothing\b", "head numbers are arbitrary"),
+    (r"\bschoolbook\b", "textbook, or column method"),
 ]
 
 # Code, glued words, addresses, and what others say.
@@ -90,7 +70,7 @@ def phrases(text: str) -> list[str]:
     prose = re.sub(r"\s+", " ", NOT_OURS.sub(" ", text))
     return [
         f"{phrase[0]!r}: say {better!r}"
-        for pattern, better, _ in DIALECT
+        for pattern, better in DIALECT
         for phrase in re.finditer(pattern, prose)
     ]
 

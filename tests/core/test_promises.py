@@ -631,6 +631,7 @@ def test_a_loaded_run_is_a_plain_model_whose_parts_can_be_trained():
 
 def test_a_probe_can_be_trained_on_what_is_measured(small):
     a, b = drawn(SMALL)
+    small.requires_grad_()
     stream = measure.activations(small, a, b, ["blocks.1.resid_mid"])["blocks.1.resid_mid"]
     answer = measure.predict(small, a, b)[0]
     probe = nn.Linear(16, 12)

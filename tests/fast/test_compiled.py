@@ -157,9 +157,8 @@ def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("shape", ["two layers"])
-def test_scores_too_large_for_float32_give_nan_as_in_the_model(shape, layer, monkeypatch):
-    config = SHAPES[shape]
+def test_scores_too_large_for_float32_give_nan_as_in_the_model(layer, monkeypatch):
+    config = SHAPES["two layers"]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
     for part in (model.blocks[layer].q, model.blocks[layer].k):
         part.weight *= 1e20
@@ -171,10 +170,9 @@ def test_scores_too_large_for_float32_give_nan_as_in_the_model(shape, layer, mon
         assert torch.equal(logits.isnan(), is_nan)
 
 
-@pytest.mark.parametrize("shape", ["two layers"])
-def test_no_bit_depends_on_the_number_of_threads(shape):
+def test_no_bit_depends_on_the_number_of_threads():
     """The first layer's tables are made once: MKL may round them otherwise with more threads."""
-    config = SHAPES[shape]
+    config = SHAPES["two layers"]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=260)
     threads = torch.get_num_threads()
     prefix = prefixes.SharedPrefix(model, [INTACT])
@@ -203,9 +201,9 @@ def test_what_there_is_no_room_for_is_computed_by_pytorch():
         assert not compiled.has_room(other), other
 
 
-@pytest.mark.parametrize("read", [[9, 9, 8] * 100])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_a_position_may_be_read_again_and_again(layers, read):
+def test_a_position_may_be_read_again_and_again(layers):
+    read = [9, 9, 8] * 100
     config = ModelConfig(layers=layers, width=3, d_ff=16)
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=30)
     (logits,) = prefixes.SharedPrefix(model, [INTACT], read)(tokens)

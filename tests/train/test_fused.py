@@ -171,10 +171,9 @@ def test_at_other_rates_of_dropout_gradients_are_autograds(build, rate):
 
 
 @needs_fused
-@pytest.mark.parametrize("decay", [0.2])
-def test_twelve_steps_are_adamws(decay):
+def test_twelve_steps_are_adamws():
     """Two runs over the end of the warm-up: PyTorch's AdamW on their gradients does the same."""
-    recipe = replace(QUICK, warmup=9)
+    recipe, decay = replace(QUICK, warmup=9), 0.2
     group = Group("x", ModelConfig(width=2), n_digits=2, batch=256, decay=decay)
     trainer = Trainer(group, recipe, [0, 2], precision=FUSED_FP32)
     plain = {name: torch.nn.Parameter(p.clone()) for name, p in trainer.parameters.items()}
