@@ -97,11 +97,7 @@ def is_stored(source: str, folder: Path | None = None) -> bool:
 
 
 def read(source: str, folder: Path | None = None) -> pd.DataFrame:
-    """Return a source's rows; an empty frame if nothing was measured.
-
-    Raises:
-        BadInput: The table is damaged, or has rows of the other source.
-    """
+    """Return a source's rows, none if nothing was measured; raise `BadInput` for damage."""
     if not is_stored(source, folder):
         return pd.DataFrame(columns=COLUMNS)
     path = path_of(source, folder)

@@ -253,11 +253,7 @@ RECIPES = {
 
 
 def find_recipe(name: str, group: Group, epochs: int | None = None) -> Recipe:
-    """Return the recipe of that name, stopped after this many `epochs` (None: at its end).
-
-    Raises:
-        BadInput: There is no such recipe, or it has fewer epochs.
-    """
+    """Return the recipe of that name, stopped after this many `epochs` (None: at its end)."""
     if name not in RECIPES:
         raise BadInput(f"Unknown recipe {name!r}: expected one of {', '.join(RECIPES)}.")
     recipe = RECIPES[name]

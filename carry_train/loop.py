@@ -137,8 +137,7 @@ def precisions_of(
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Resume from the runs' checkpoints; finetuning starts from the parent (App. H.2).
 
-    Raises:
-        BadInput: A checkpoint, or the parent's, cannot be used.
+    Raises `BadInput` if a checkpoint, or the parent's, cannot be used.
     """
     states = []
     for run in trainer.runs:
@@ -163,8 +162,7 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
 def resumable(checkpoints: Checkpoints, run: int, precision: Precision) -> State | None:
     """Return the run's checkpoint; None if it has none.
 
-    Raises:
-        BadInput: It is damaged, or this step would not continue it bit by bit.
+    Raises `BadInput` if it is damaged, or this step would not continue it bit by bit.
     """
     path = checkpoints.path(run)
     if not path.exists():

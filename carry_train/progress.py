@@ -33,8 +33,7 @@ def missing(
 ) -> dict[int, Progress]:
     """Return the runs that `out` lacks, or has with fewer epochs, with their progress.
 
-    Raises:
-        BadInput: A file or a checkpoint is damaged, or has other seeds.
+    Raises `BadInput` if a file or a checkpoint is damaged, or has other seeds.
     """
     group, recipe = checkpoints.group, checkpoints.recipe
     progress: dict[int, Progress] = {}

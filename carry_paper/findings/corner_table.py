@@ -234,11 +234,7 @@ def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
 
 
 def rows_by_state(evidence: Evidence, group: str) -> pd.DataFrame:
-    """Return the stored rows of the runs of a group that the ledger is about.
-
-    Raises:
-        BadInput: A run has no stored row, or one of other weights than are here.
-    """
+    """Return a group's stored rows; raise `BadInput` for a run with none of its own weights."""
     loaded = evidence.group(group)
     rows = line_table.of_weights(saved(), loaded)
     missing = sorted(set(loaded.numbers) - set(rows.run))

@@ -392,11 +392,7 @@ LAST_TENTH = 0.1  # share of the epochs, at their end, over which weights may st
 def _of_whole_curves(
     evidence: Evidence, group: str, name: str, measure: Callable[[Curve], float]
 ) -> pd.DataFrame:
-    """Return what `measure` gives for a learning curve of each run of a group.
-
-    Raises:
-        BadInput: As `Evidence.by_the_papers_epochs`.
-    """
+    """Return what `measure` gives for a learning curve of each run, by the paper's epochs."""
     evidence.by_the_papers_epochs(group)
     by_run = curves(evidence.curves(group), name)
     return per_run({run: {"value": measure(curve)} for run, curve in by_run.items()})
@@ -409,11 +405,7 @@ def change_at_the_end(norm: Curve) -> float:
 
 
 def change_of_the_norm(evidence: Evidence, group: str) -> pd.DataFrame:
-    """Relative change of the squared norm over the last tenth of the epochs (App. C.2).
-
-    Raises:
-        BadInput: As `Evidence.by_the_papers_epochs`.
-    """
+    """Relative change of the squared norm over the last tenth of the epochs (App. C.2)."""
     return _of_whole_curves(evidence, group, "weight_norm", change_at_the_end)
 
 
@@ -427,11 +419,7 @@ def still_changes(measured: Fields) -> bool:
 
 
 def rise_of_the_loss(evidence: Evidence, group: str) -> pd.DataFrame:
-    """Test loss at the end over its lowest (App. C.1, Fig. 9).
-
-    Raises:
-        BadInput: As `Evidence.by_the_papers_epochs`.
-    """
+    """Test loss at the end over its lowest (App. C.1, Fig. 9)."""
     return _of_whole_curves(evidence, group, "test_loss", rebound)
 
 

@@ -240,11 +240,7 @@ def completed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_group(name: str) -> groups.Group:
-    """Return the group, if its models give a whole unpadded answer at once, as pages require.
-
-    Raises:
-        BadInput: The models are decoders, or their sums are padded.
-    """
+    """Return a group; raise `BadInput` unless its models give a whole unpadded answer at once."""
     group = groups.find(name)
     if group.config.causal or group.padded:
         raise BadInput(f"{name}: expected encoders of unpadded sums, such as {groups.MAIN}.")

@@ -314,11 +314,7 @@ def separations(models: Mapping[int, Transformer], a: Numbers, b: Numbers) -> pd
 
 
 def unprimed_steps(evidence: Evidence) -> pd.DataFrame:
-    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22).
-
-    Raises:
-        BadInput: As `Evidence.by_the_papers_epochs`.
-    """
+    """Lowest accuracy of tens and carry-ins at trained positions, six axes, epoch 500 (Fig. 22)."""
     evidence.by_the_papers_epochs(base.PAD6)
     n_long = long_positions(base.PAD6)
     a, b = balanced(groups.find(base.PAD6).config.width, BALANCED)
@@ -440,11 +436,7 @@ def forgets(runs: pd.DataFrame, left: float = FORGOTTEN) -> "pd.Series[bool]":
 
 
 def length(evidence: Evidence) -> pd.DataFrame:
-    """Exact match at the end over the best, with the mean of the unprimed runs (App. H).
-
-    Raises:
-        BadInput: A group was not trained for all epochs of its recipe.
-    """
+    """Exact match at the end over the best, with the mean of the unprimed runs (App. H)."""
     frames = {}
     for group in (base.PAD6, base.PRIMED):
         frames[group] = forgetting(evidence.curves(group))
@@ -461,11 +453,7 @@ LAST_OF_RANGE = 1000  # the epoch
 
 
 def best_on_longer_sums(evidence: Evidence) -> pd.DataFrame:
-    """Best exact match on six-digit sums up to epoch 1000, of unprimed runs (Sec. 6).
-
-    Raises:
-        BadInput: The runs' epochs are others than the paper's, or too few.
-    """
+    """Best exact match on six-digit sums up to epoch 1000, of unprimed runs (Sec. 6)."""
     curves = evidence.curves(base.PAD6)
     if evidence.source == "ours":
         evidence.by_the_papers_epochs(base.PAD6)
@@ -501,11 +489,7 @@ def _check_fully_trained(evidence: Evidence, group: str) -> None:
 
 
 def mlp_2500(evidence: Evidence) -> pd.DataFrame:
-    """Correlation without the final MLP at the three trained positions, at epoch 2500 (App. H).
-
-    Raises:
-        BadInput: As `Evidence.by_the_papers_epochs`.
-    """
+    """Correlation without the final MLP at the three trained positions, at epoch 2500 (App. H)."""
     loaded = evidence.by_the_papers_epochs(base.PAD6)
     n_digits = groups.find(base.PAD6).n_digits
     a, b = balanced(loaded.config.width, BALANCED)

@@ -82,11 +82,7 @@ class StoredLines(BaseModel):
 
 
 def check_group(group: groups.Group) -> groups.Group:
-    """Return a group if its runs can have a carry line.
-
-    Raises:
-        BadInput: Its models have one layer, or no column of its sums has a carry-in.
-    """
+    """Return a group; raise `BadInput` unless its runs can have a carry line."""
     if group.config.layers < 2:
         raise BadInput(
             f"{group.name}: expected a group of two layers or more, such as {groups.MAIN}, "
@@ -283,11 +279,7 @@ def own_length(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_of(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
-    """Return the stored rows of the runs of a group that the ledger is about.
-
-    Raises:
-        BadInput: A run has no stored line, or one of other weights than are here.
-    """
+    """Return a group's stored rows; raise `BadInput` for a run with none of its own weights."""
     loaded = evidence.group(group)
     rows = of_weights(saved(), loaded)
     missing = sorted(set(loaded.numbers) - set(rows.run))

@@ -222,11 +222,7 @@ def _part(module: nn.Module, names: Sequence[str]) -> Any:
 
 
 def parse_heads(text: str, size: Size) -> Heads:
-    """Read heads such as `13:23,15:15`: layer and head, both counted from 0.
-
-    Raises:
-        BadInput: The model has no such head, or one is named twice.
-    """
+    """Read heads such as `13:23,15:15`; raise `BadInput` for one that is not there, or twice."""
     matches = re.findall(r"(\d+):(\d+)", text, re.ASCII)
     heads = sorted((int(layer), int(head)) for layer, head in matches)
     is_list = re.fullmatch(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*", text, re.ASCII)

@@ -188,11 +188,7 @@ def stored_survey(key: str) -> head_survey.Survey:
 
 
 def control(name: str) -> head_survey.Survey:
-    """Load our survey of a model that cannot add, `CANNOT_ADD` or one of `RANDOM_WEIGHTS`.
-
-    Raises:
-        BadInput: There is none.
-    """
+    """Load our survey of `CANNOT_ADD` or one of `RANDOM_WEIGHTS`; raise `BadInput` without one."""
     path = data_dir() / "llm" / name / head_survey.FILE
     if not path.exists():
         raise BadInput("It needs a model that cannot add: `make llm`.")
