@@ -1,9 +1,7 @@
 """The files that name packages and versions agree with each other, and name no host."""
 
-import ast
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -102,17 +100,3 @@ def test_the_tracked_tree_stays_small():
     sizes = {name: (ROOT / name).stat().st_size for name in names}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     assert sum(sizes.values()) < 128 * 2**20, f"the largest: {', '.join(largest)}"
-
-
-def test_the_core_imports_what_it_requires_and_nothing_else():
-    """A bridge to another library imports it inside its function."""
-    project = tomllib.loads(text("pyproject.toml"))["project"]
-    required = {Requirement(line).name for line in project["dependencies"]}
-    packages = set()
-    for path in (ROOT / "carry_core").rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Import):
-                packages |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                packages.add(node.module.split(".")[0])
-    assert packages - sys.stdlib_module_names - {"carry_core"} == required

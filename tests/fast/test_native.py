@@ -37,29 +37,17 @@ def kept(tmp_path):
     return path
 
 
-def cut(content):
-    return content[:9000]
-
-
-def emptied(content):
-    return b""
-
-
-def changed(content):
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-
-
-@pytest.mark.parametrize("damage", [cut, emptied, changed, None])
-def test_a_damaged_library_is_built_again(source, tmp_path, damage):
+@pytest.mark.parametrize("kind", ["one bit", "a pipe"])
+def test_a_damaged_library_is_built_again(source, tmp_path, kind):
     assert number_of(source) == 3
     path = kept(tmp_path)
     content = path.read_bytes()
     path.unlink()  # another file, since the old one is in use
-    if damage is None:
+    if kind == "a pipe":
         os.mkfifo(path)
     else:
-        path.write_bytes(damage(content))
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     assert number_of(source) == 3
     assert path.read_bytes() == content
 

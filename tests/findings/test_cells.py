@@ -112,9 +112,7 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
             "151 steps by minute are no whole number of segments: expected 152",
         ),
         ([MAIN, "--epochs", "101"], "101 epochs: n2_s0.3_w0.2 has 100 by minute in this cell"),
-        ([MAIN, "--runs", "7-3"], "--runs 7-3: expected run numbers"),
         ([f"{MAIN}_dff100", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),
-        (["n9"], "Unknown group 'n9'"),
     ],
 )
 def test_what_is_no_cell_is_refused_in_one_line(refused, data, arguments, message):

@@ -208,12 +208,6 @@ def test_the_command_writes_one_small_file(carry, data, tmp_path):
             "No head 40:2: expected a layer from 0 to 2 and a head from 0 to 3.",
         ),
         (("--ablate", "0:0,0:0"), "--ablate 0:0,0:0: expected heads as layer:head, each once"),
-        (("--pairs", "29"), "Invalid value for '--pairs'"),
-        (
-            ("--ablate", "first"),
-            "--ablate first: expected heads as layer:head, each once, such as 13:23,15:15.",
-        ),
-        (("--device", "abacus"), "Unknown device 'abacus': expected cpu"),
     ],
 )
 def test_bad_options(refused, data, tmp_path, arguments, complaint):
