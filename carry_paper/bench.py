@@ -78,9 +78,7 @@ class Plain:
         self.optimiser.step()
 
 
-def in_turns(
-    tasks: dict[str, Callable[[], Any]], rounds: int, threads: int, **clock: Any
-) -> pd.DataFrame:
+def in_turns(tasks: dict[str, Callable[[], Any]], rounds: int, **clock: Any) -> pd.DataFrame:
     """Return the seconds that each task takes, with a row for each round of all tasks.
 
     The tasks take turns, so that a slow moment of the machine affects all of them.
@@ -88,19 +86,16 @@ def in_turns(
     # It is imported only here, since it warns if CUDA is installed without a device.
     from torch.utils.benchmark import Timer
 
-    timers = {
-        name: Timer("f()", globals={"f": f}, num_threads=threads, **clock)
-        for name, f in tasks.items()
-    }
+    timers = {name: Timer("f()", globals={"f": f}, **clock) for name, f in tasks.items()}
     rows = []
     for _ in range(rounds):
         rows.append({name: timer.timeit(CALLS).mean for name, timer in timers.items()})
     return pd.DataFrame(rows)
 
 
-def ratios(slow: pd.Series, fast: pd.Series, decimals: int = 2) -> Row:
+def ratios(slow: pd.Series, fast: pd.Series) -> Row:
     """Return the speed-up of a task over the rounds: the median, the lowest, the highest."""
-    ratio = (slow / fast).round(decimals)
+    ratio = (slow / fast).round(2)
     return {"ratio": ratio.median(), "ratio, lowest": ratio.min(), "ratio, highest": ratio.max()}
 
 
@@ -136,9 +131,9 @@ def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
         tasks[str(precision)] = partial(trainer.step, a, b, 1)
     if on_cpu:
         tasks["plain"] = partial(Plain(group).step, a[0], b[0])
-        seconds = in_turns(tasks, rounds, 1, timer=time.process_time)
+        seconds = in_turns(tasks, rounds, timer=time.process_time)
     else:
-        seconds = in_turns(tasks, rounds, 1)
+        seconds = in_turns(tasks, rounds)
     milliseconds = (1e3 * seconds.median()).round(1)
 
     rows = []

@@ -264,17 +264,10 @@ def separation_curves(separations: pd.DataFrame) -> Figure:
     digits = separations.set_index(["layer", "after"]).groupby("output")
     axes = figure.subplots(1, len(digits), sharey=True, squeeze=False)[0]
     for ax, (output, measures) in zip(axes, digits, strict=True):
-        for colour, (label, values) in zip(
-            CLASS_COLOURS, measures.drop(columns="output").items(), strict=False
-        ):
-            ax.plot(
-                np.arange(len(values)) / 2,
-                values,
-                color=colour,
-                marker="o",
-                markersize=2.5,
-                label=label,
-            )
+        lines = zip(CLASS_COLOURS, measures.drop(columns="output").items(), strict=False)
+        for colour, (label, values) in lines:
+            layers = np.arange(len(values)) / 2
+            ax.plot(layers, values, "o-", color=colour, markersize=2.5, label=label)
         n = len(measures) // 2
         ax.axhline(0.5, color=FAINT, linewidth=0.5, zorder=0)
         ax.set(
@@ -286,9 +279,7 @@ def separation_curves(separations: pd.DataFrame) -> Figure:
         ax.set_xticks(range(0, n, 1 if n <= 8 else 8))
         ax.spines[:].set_visible(True)
     axes[0].set_yticks([0, 0.5, 1], ["0", "½", "1"])
-    axes[0].set_ylabel(
-        "accuracy, or correlation" if "order of the digit" in separations else "accuracy"
-    )
+    axes[0].set_ylabel("accuracy")
     figure.legend(
         handles=axes[0].get_legend_handles_labels()[0],
         loc="outside lower center",
