@@ -50,9 +50,9 @@ const CarryLive = (() => {
       ["the sum", ...columns.map((column) => column.join(" + ")), `input, ${tokens.map((i) => SYMBOLS[i]).join("")}`],
       ["digit sum", ...total.map(String), "first layer"],
       ["carry-in", ...carry_in.map((x) => (x ? "yes" : "no")), "second layer, attention"],
-      ["answer", ...digit.map(String), "final MLP"],
+      ["correct answer", ...digit.map(String), "final MLP"],
     ];
-    const caption = `${sum.join(" + ")}, step by step, and where the paper finds each step`;
+    const caption = `${sum.join(" + ")}, by the column method, and where the paper finds each step`;
     $("steps").replaceChildren(table(caption, ["", ...PLACES, "where"], rows));
     for (const [part, button] of switches) button.setAttribute("aria-pressed", String(off.has(part)));
     $("more").href = `playground.html${CarryState.format({ run: run.id, sum, do: intervention() })}`;
