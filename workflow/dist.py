@@ -25,7 +25,9 @@ def build(out: Path = DIST, root: Path = ROOT) -> tuple[Path, Path]:
     (sdist,) = out.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
+            # Python 3.11.2, which Debian 12 has, knows no filter.
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+            archive.extractall(folder)
         (unpacked,) = Path(folder).iterdir()
         run_step("build_wheel", out, unpacked)
     (wheel,) = out.glob("*.whl")
