@@ -7,7 +7,7 @@ nothing. Nor does a page show a verdict beside other weights than those behind i
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -246,9 +246,12 @@ def verdict_box(
     """
     stored = {source: ledger.by_id(source) for source in SOURCES}
     other_runs = page_runs if page_runs and ledger.are_other_weights(page_runs) else None
+    names = list(ids)
+    has_tables = any(name not in claims() for name in names)
+    weightless = tally.uninformative(stored) if has_tables else {}
     lines = []
-    for name in ids:
-        claims_of_line = [claims()[name]] if name in claims() else informative(name, stored)
+    for name in names:
+        claims_of_line = [claims()[name]] if name in claims() else informative(name, weightless)
         line_words = (words or {}).get(name) or claims_of_line[0].short or claims_of_line[0].words
         rows = {
             source: rows_of_source(claims_of_line, source, stored[source], other_runs)
@@ -291,10 +294,9 @@ def rows_of_source(
     return [row for row in rows if other_runs.group not in row.groups]
 
 
-def informative(table: str, rows: Mapping[str, Mapping[str, Row]]) -> list[Claim]:
+def informative(table: str, weightless: Collection[str]) -> list[Claim]:
     """Return the cells of a table that can fail; all of them if none can."""
     cells = chosen(table)
-    weightless = tally.uninformative(rows)
     return [cell for cell in cells if cell.id not in weightless] or cells
 
 
