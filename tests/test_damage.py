@@ -291,6 +291,8 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("claims", rows(CLAIM, {}, {}), "the id a stands twice"),
     ("claims", rows(CLAIM, {"rule": "evil"}), "rule: 'evil' is unknown"),
     ("claims", rows(CLAIM, {"paper": "5e7"}), "paper.int: Input should be"),
+    ("claims", rows(CLAIM, {"paper": None}), "a finding a quantifier"),
+    ("claims", rows(CLAIM, {"quantifier": "all"}), "neither has both"),
     ("claims", lambda path: path.write_text("- {id: a, id: b}"), "id stands twice at line 1"),
     ("measurements", rows(MEASURED, {}, {}), "a measurement stands twice"),
     ("measurements", rows(MEASURED, {"source": "author"}), "rows of the source author"),

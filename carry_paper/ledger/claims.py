@@ -143,6 +143,11 @@ class Claim:
     made: str = ""
     why: dict[Annotated[StrictStr, one_of(SOURCES)], Why] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        is_number = self.paper is not None
+        if (bool(self.rule), bool(self.quantifier)) != (is_number, not is_number):
+            raise ValueError("a number needs a rule, a finding a quantifier, and neither has both")
+
     @property
     def finding(self) -> bool:
         """Return True if the paper states the claim in words.
