@@ -127,3 +127,12 @@ def test_a_quantity_has_the_same_fields_in_each_run_of_a_group(shipped):
     key = ["source", "quantity", "group", "recipe"]
     variants = measured.assign(names=names).groupby(key, dropna=False).names.nunique()
     assert variants[variants > 1].index.to_list() == []
+
+
+def test_no_reason_names_a_folder_of_some_machine():
+    reasons = []
+    for source in runs.SOURCES:
+        fields = measurements.read(source, ROOT / "data").fields
+        reasons += [x[measurements.REASON] for x in fields if measurements.is_reason(x)]
+    assert len(reasons) > 5
+    assert [reason for reason in reasons if " /" in f" {reason}"] == []

@@ -7,6 +7,7 @@ import pandas as pd
 
 from carry_core import runs
 from carry_core.errors import BadInput
+from carry_core.files import data_dir
 from carry_core.model import Transformer
 from carry_paper.findings.base import CONTEXT, Fields
 from carry_paper.findings.evidence import Evidence
@@ -160,7 +161,9 @@ class Measuring:
             try:
                 fields_by_key = self.fields(quantity, places)
             except BadInput as error:
-                rows.append(self._row(quantity, (places[0], None), {REASON: str(error)}))
+                # It is stored, and read on other machines.
+                reason = str(error).replace(f"{data_dir()}/", "data/")
+                rows.append(self._row(quantity, (places[0], None), {REASON: reason}))
             except Exception as error:
                 self.failed.append(name_of(quantity.function))
                 reason = f"It failed unexpectedly: {' '.join(repr(error).split())}."
