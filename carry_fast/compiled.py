@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
 from carry_core.sums import VOCABULARY
 from carry_fast import native
-from carry_fast.blocks import PlainBlock, Zeroed
+from carry_fast.blocks import BlockPass, PlainBlock, Zeroed
 from carry_fast.first_layer import FirstLayer
 
 FLAGS = ["-march=x86-64-v3"]
@@ -246,7 +246,7 @@ class CompiledFirstLayer(FirstLayer):
 
 
 class CompiledBlock:
-    """A plain model's block in C++: what `PlainBlock` computes in PyTorch."""
+    """A `BlockPass` of a plain model in C++."""
 
     def __init__(self, block: Block, query: Sequence[int]) -> None:
         config = block.config
@@ -381,13 +381,13 @@ class Parts(NamedTuple):
     """The parts of a plain model that computes its last layer only at some positions."""
 
     first: FirstLayer  # layer 0's attention
-    blocks: list[PlainBlock | CompiledBlock]  # at the positions that they compute
+    blocks: list[BlockPass]  # at the positions that they compute
     unembed: CompiledUnembedding | None  # None if PyTorch computes it
 
 
 def parts_of(model: Transformer, read: Read) -> Parts:
     """Return a plain model's parts, in C++ if that is possible here."""
-    blocks: list[PlainBlock | CompiledBlock] = []
+    blocks: list[BlockPass] = []
     is_in_cpp = is_compiled(model)
     for l, block in enumerate(model.blocks):
         every_position = range(model.config.layout.length)

@@ -14,7 +14,7 @@ from carry_fast.engine import reader
 from carry_fast.prefixes import zeroed_by_layer
 from carry_fast.readings import PlainReader
 from tests.conftest import SHAPES, drawn, random_model, tokens_of, zero_ablations
-from tests.core.test_promises import CHANGES, SMALL, TWO_CHANGES, Quieter
+from tests.core.test_promises import CHANGES, SMALL, TWO_CHANGES
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -143,12 +143,33 @@ def test_a_model_of_unusual_parameters_is_read_as_it_is(change):
     assert torch.equal(actual, expected.to(torch.int8))
 
 
-def test_an_intervention_of_another_kind_is_called():
+class Flip(Ablation):
     """It names no part, and yet changes one."""
+
+    def hook(self, model, source=None, read=None):
+        return lambda name, x: -x if name == "blocks.0.mlp_out" else x
+
+
+def test_an_intervention_of_another_kind_is_called():
     model, (a, b) = random_model(SMALL, 3, noise=0.3), drawn(SMALL, count=measure.FEW)
-    name, quieter = "blocks.1.resid_post", Quieter()
-    actual = measure.activations(model, a, b, [name], quieter)[name]
+    name = "blocks.1.resid_post"
+    actual = measure.activations(model, a, b, [name], Flip())[name]
     tokens = tokens_of(SMALL, count=measure.FEW)
-    expected = activations_at(model, tokens, [name], hook=quieter.hook(model))[name]
+    expected = activations_at(model, tokens, [name], hook=Flip().hook(model))[name]
     assert torch.equal(actual, expected)
     assert not torch.equal(actual, measure.activations(model, a, b, [name])[name])
+
+
+def test_activations_and_attention_are_read_like_this(monkeypatch):
+    """A probe can be trained on them all the same."""
+    model, sums = random_model(SMALL, 3, noise=0.3), drawn(SMALL, count=300)
+    monkeypatch.setattr(measure, "plain", None)
+    model.requires_grad_()
+    name = "blocks.1.resid_mid"
+    activations = measure.activations(model, *sums, [name])[name]
+    assert not activations.requires_grad
+    probe = torch.zeros(activations.shape[-1], requires_grad=True)
+    (activations @ probe).sum().backward()
+    assert torch.isfinite(probe.grad).all()
+    total = measure.attention(model, *sums).sum(-1)
+    assert_close(total, torch.ones_like(total))
