@@ -203,7 +203,7 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
     type=click.Choice([name for name in REQUESTS if name != AUTO]),
     metavar="FORMAT",
     default="fp32",
-    help="Number format of matrix products, as `carry train` takes it; a cell has one.",
+    help="Number format of matrix products, as `carry train` takes it.",
 )
 @MINUTES
 def cell_command(

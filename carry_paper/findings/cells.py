@@ -2,7 +2,9 @@
 
 A cell is a group, a recipe of some length, and runs. All runs of a cell have their own seeds, or
 one thing `new`: then that stream has the seed `NEW_SEEDS` + run, and everything else is that of the
-run with the same number in the cell where nothing is new, its base. `twins` compares the two.
+run with the same number in the cell where nothing is new, its base. `twins` compares the two. The
+same run by another step, or on another processor, has another row, as the last bits make another
+run of it.
 
 The stored table has a row for each run: its seeds, what trained it, the sha256 of its weights, and
 what was measured. The weights do not ship, since `make cell` makes them again. These runs are no
@@ -53,9 +55,9 @@ LEARNS = 0.999  # from this exact match on test sums on, a run has learned to ad
 DECIMALS = 4  # places of a stored number; of the exact match, which counts 150,150 sums, 6
 REMEDY = "restore it with `git checkout`, or delete it and run `make cell`"
 CELL = ["group", "recipe", "steps", "epochs", "new"]
-KEY = [*CELL, "run"]
 # Runs that differ in one of these may differ in bits for no other reason.
 MADE_BY = ["precision", "step", "processor"]
+KEY = [*CELL, "run", "precision", "processor"]
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[float, Field(ge=0, multiple_of=1)]
@@ -210,23 +212,19 @@ def find_cell(
 
 
 def missing(cell: Cell, numbers: Collection[int], request: Request) -> list[int]:
-    """Return the runs that the table lacks.
+    """Return the runs that the table lacks by the requested step on this processor.
 
     Raises:
-        BadInput: The step that is requested cannot train the cell, or the table has runs of it
-            that another step, or another processor, has trained.
+        BadInput: The step that is requested cannot train the cell.
     """
     precision = choice.available(request, cell.group, cell.recipe, "cpu")[0]
-    rows = cell.of(saved())
-    others = rows[(rows.precision != str(precision)) | (rows.processor != this_processor())]
-    if len(others):
-        other = others.iloc[0]
-        raise BadInput(
-            f"Run {other.run} of this cell was trained in {other.precision} on {other.processor}, "
-            f"and this would be {precision} on {this_processor()}: a cell has one kind of step and "
-            "processor. Go on there, or make it all in another data folder (CARRY_DATA)."
-        )
+    rows = trained_by(cell.of(saved()), str(precision), this_processor())
     return [run for run in numbers if run not in set(rows.run)]
+
+
+def trained_by(table: pd.DataFrame, precision: str, processor: str) -> pd.DataFrame:
+    """Return the rows of runs by one kind of step on one kind of processor."""
+    return table[(table.precision == precision) & (table.processor == processor)]
 
 
 def make_run(
