@@ -4,6 +4,7 @@ The settings go from where nothing is learned to where all runs agree. What a ce
 written down before any of them was looked at (`book/protocol.md`).
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,9 +13,10 @@ import scipy
 from carry_paper.findings import carry_line, cells
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.corners import IN_EACH_STATE
-from carry_train.groups import MAIN
+from carry_train.groups import MAIN, Group
 
 RECIPE = "minute"
+NUMBERS = range(cells.FIRST, cells.FIRST + cells.N_RUNS)  # of a cell's runs
 # By factor, the groups of the cells, from low to high; the main group's is part of each.
 GROUPS = {
     "fraction": [f"n2_s{s}_w0.2" for s in (0.002, 0.005, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)],
@@ -26,6 +28,15 @@ GROUPS = {
 }
 # And the lengths of the main group's schedule, in steps.
 STEPS = (1000, 2000, 4000, 8000, 16000)
+LENGTH = "steps of the schedule"
+SETTINGS: Mapping[str, Callable[[Group], float]] = {
+    "fraction": lambda group: group.fraction,
+    "weight decay": lambda group: group.decay,
+    "d_ff": lambda group: group.config.d_ff,
+    "layers": lambda group: group.config.layers,
+    "heads": lambda group: group.config.heads,
+    "dropout": lambda group: group.dropout,
+}
 # The settings that the paper tried in two-layer and three-layer models.
 IN_THE_PAPER = (
     MAIN,
@@ -38,18 +49,50 @@ IN_THE_PAPER = (
     "n3_s0.3_w0.2",
 )
 
+SUMMARY = ["runs", "learn", "show", "low", "high", "verdict"]
 FEWEST_LEARN = 6  # fewer runs that learn say nothing of a cell
 HALF = 0.5
 # The share of the paper's settings of which it must be true for a range, as in `elsewhere`.
 MOST_CELLS = Bar(2 / 3, perfect=1)
 
 
+def cells_by_setting() -> dict[tuple[str, float], cells.Cell]:
+    """Return the cells of the map by factor and setting; the main group's is part of each."""
+    by_setting = {}
+    for factor, names in GROUPS.items():
+        for name in names:
+            cell = cells.find_cell(name, RECIPE)
+            by_setting[factor, SETTINGS[factor](cell.group)] = cell
+    for steps in STEPS:
+        by_setting[LENGTH, steps] = cells.find_cell(MAIN, RECIPE, steps=steps)
+    return by_setting
+
+
 def map_cells() -> list[cells.Cell]:
     """Return the cells of the map, the main group's once."""
-    names = dict.fromkeys(name for of_factor in GROUPS.values() for name in of_factor)
-    by_group = [cells.find_cell(name, RECIPE) for name in names]
-    by_length = [cells.find_cell(MAIN, RECIPE, steps=steps) for steps in STEPS]
-    return [*by_group, *(cell for cell in by_length if cell not in by_group)]
+    of_map: list[cells.Cell] = []
+    for cell in cells_by_setting().values():
+        if cell not in of_map:
+            of_map.append(cell)
+    return of_map
+
+
+def by_setting(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what each cell of the map comes to, if all its runs are in the table.
+
+    Returns:
+        A row for each of these cells, by `factor` and `setting`, with the name of its `group`, the
+        fields of `summary`, and `tried`, True for a setting that the paper tried.
+    """
+    tried = [cells.find_cell(name, RECIPE) for name in IN_THE_PAPER]
+    rows = []
+    for (factor, setting), cell in cells_by_setting().items():
+        of_cell = cell.of(table)
+        of_cell = of_cell[of_cell.run.isin(NUMBERS)]
+        if len(of_cell) == len(NUMBERS):
+            place = {"factor": factor, "setting": setting, "group": cell.group.name}
+            rows.append({**place, **summary(of_cell), "tried": cell in tried})
+    return pd.DataFrame(rows, columns=["factor", "setting", "group", *SUMMARY, "tried"])
 
 
 def shows(rows: pd.DataFrame) -> "pd.Series[bool]":

@@ -58,6 +58,8 @@ CELL = ["group", "recipe", "steps", "epochs", "new"]
 # Runs that differ in one of these may differ in bits for no other reason.
 MADE_BY = ["precision", "step", "processor"]
 KEY = [*CELL, "run", "precision", "processor"]
+# The step, and the kind of processor, of the runs that the book compares (`book/protocol.md`).
+STEP, PROCESSOR = "fused-bf16", "AMD EPYC, x86_64, avx512f"
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[float, Field(ge=0, multiple_of=1)]
@@ -225,6 +227,23 @@ def missing(cell: Cell, numbers: Collection[int], request: Request) -> list[int]
 def trained_by(table: pd.DataFrame, precision: str, processor: str) -> pd.DataFrame:
     """Return the rows of runs by one kind of step on one kind of processor."""
     return table[(table.precision == precision) & (table.processor == processor)]
+
+
+def stored_runs(source: str, precision: str, processor: str) -> pd.DataFrame:
+    """Return the stored rows of runs by one kind of step on one kind of processor.
+
+    Raises:
+        BadInput: The source is not ours, or there are no such rows.
+    """
+    if source != "ours":
+        raise BadInput(f"Unknown source {source!r}: expected 'ours', the only one with cells.")
+    table = saved()
+    rows = trained_by(table, precision, processor)
+    if not len(rows):
+        stored = table[["precision", "processor"]].drop_duplicates().itertuples(index=False)
+        expected = "; ".join(f"{step} on {made_on}" for step, made_on in stored) or "`make cell`"
+        raise BadInput(f"No run by {precision} on {processor} is stored: expected {expected}.")
+    return rows
 
 
 def make_run(

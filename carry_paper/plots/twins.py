@@ -1,0 +1,121 @@
+"""Twins beside their bases, and the map of settings: what moves the late share, and where it holds."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from carry_paper.findings.cell_map import HALF
+from carry_paper.plots.hover import name_dots
+from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
+
+FACTOR, FLOOR = CLASS_COLOURS[0], FAINT
+DASHES = (0, (3, 2))
+DOT = 16
+COLOURS = {
+    "holds": CLASS_COLOURS[2],
+    "can't tell": FAINT,
+    "does not hold": CLASS_COLOURS[3],
+    "does not learn": CLASS_COLOURS[4],
+}
+
+
+@with_data
+def changes(pairs: pd.DataFrame, names: Mapping[str, str], unrelated: float) -> Figure:
+    """Return a figure of how far twins are from their bases: a row of dots for each thing new.
+
+    Args:
+        pairs: A row for each twin that learns: what is `new`, its `run`, the late share of the
+            `base`, that of the `twin`, and the absolute change, `late`.
+        names: What is new in words, from the floor on, in the order of the rows.
+        unrelated: The mean change between runs that share nothing.
+    """
+    figure = Figure(figsize=(WIDTH, 0.44 * len(names) + 1.0), layout="constrained")
+    ax = figure.subplots()
+    for y, (new, name) in enumerate(names.items()):
+        of = pairs[pairs.new == new]
+        colour = FACTOR if y else FLOOR
+        spread = np.random.default_rng(0).permutation(np.linspace(-0.26, 0.26, len(of)))
+        dots = ax.scatter(of.late, y + spread, s=DOT, c=colour, alpha=0.65, linewidths=0)
+        name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
+        mean = of.late.mean()
+        ax.vlines(mean, y - 0.38, y + 0.38, color=INK, linewidth=2, zorder=3)
+        label = f"{mean:.2f}"
+        ax.annotate(label, (mean, y - 0.36), (3, 0), textcoords="offset points", fontsize=8)
+        if not y:
+            ax.axvline(mean, color=FLOOR, linewidth=0.8, linestyle=DASHES)
+    ax.axvline(unrelated, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+    ax.set_yticks(range(len(names)), list(names.values()))
+    ax.tick_params(axis="y", length=0, labelsize=8.5)
+    ax.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55))
+    ax.set_xlabel("how far the twin’s late share is from its base’s")
+    return figure
+
+
+def _ends(pairs: pd.DataFrame) -> list[str]:
+    """Return the late shares of each pair in words."""
+    return [
+        f"run {run}: {base:.2f}, and {twin:.2f} in its twin"
+        for run, base, twin in zip(pairs.run, pairs.base, pairs.twin, strict=True)
+    ]
+
+
+@with_data
+def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
+    """Return a figure with a panel for each thing new: twins' late shares against their bases'.
+
+    `pairs` and `names` are as in `changes`.
+    """
+    figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
+    panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, (new, name) in zip(panels, names.items(), strict=True):
+        of = pairs[pairs.new == new]
+        ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DASHES)
+        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.65, linewidths=0)
+        name_dots(dots, _ends(of))
+        ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
+        ax.set_xticks([0, 0.5, 1])
+        ax.set_yticks([0, 0.5, 1])
+    panels[0].set_ylabel("late share of the twin")
+    figure.supxlabel("late share of the base", fontsize=8.5)
+    return figure
+
+
+@with_data
+def cells_of_map(rows: pd.DataFrame) -> Figure:
+    """Return a figure of the map: a row for each cell, with the share of runs that show it.
+
+    `rows` has, by `factor` and `setting`, the fields of `cell_map.summary`, and `tried` for
+    settings that the paper tried.
+    """
+    by_factor = list(rows.groupby("factor", sort=False))
+    heights = [len(of) for _, of in by_factor]
+    figure = Figure(figsize=(WIDTH, 0.27 * sum(heights) + 0.28 * len(heights) + 0.7))
+    figure.set_layout_engine("constrained")
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
+    for ax, (factor, of) in zip(panels[:, 0], by_factor, strict=True):
+        _draw_factor(ax, of.reset_index(drop=True))
+        ax.set_title(factor, loc="left", weight="bold")
+    panels[-1, 0].set_xlabel("share of the runs that learn in which it holds")
+    return figure
+
+
+def _draw_factor(ax: Axes, cells: pd.DataFrame) -> None:
+    """Draw the cells of a factor, each as a dot with its interval and its counts."""
+    ax.axvline(HALF, color=FAINT, linewidth=0.8, linestyle=DASHES)
+    for y, cell in cells.iterrows():
+        colour = COLOURS[cell.verdict]
+        counts = f"{cell.show} of {cell.learn}"
+        if cell.verdict == "does not learn":
+            counts = f"{cell.learn} of {cell.runs} learn"
+        else:
+            ax.hlines(y, cell.low, cell.high, color=colour, linewidth=2)
+            face = colour if cell.tried else "white"
+            ax.scatter(cell.show / cell.learn, y, s=30, c=face, edgecolors=colour, zorder=3)
+        ax.text(1.04, y, f"{counts}, {cell.verdict}", va="center", fontsize=7.5, color=INK)
+    ax.set_yticks(range(len(cells)), [f"{setting:g}" for setting in cells.setting])
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlim=(-0.02, 1.45), ylim=(len(cells) - 0.5, -0.5))
+    ax.set_xticks([0, 0.5, 1])
