@@ -10,9 +10,11 @@ from typing import Any
 import pandas as pd
 import scipy
 
+from carry_core.errors import BadInput
 from carry_paper.findings import carry_line, cells
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.base import Fields
 from carry_paper.findings.corners import IN_EACH_STATE
+from carry_paper.findings.evidence import Evidence
 from carry_train.groups import MAIN, Group
 
 RECIPE = "minute"
@@ -52,8 +54,6 @@ IN_THE_PAPER = (
 SUMMARY = ["runs", "learn", "show", "low", "high", "verdict"]
 FEWEST_LEARN = 6  # fewer runs that learn say nothing of a cell
 HALF = 0.5
-# The share of the paper's settings of which it must be true for a range, as in `elsewhere`.
-MOST_CELLS = Bar(2 / 3, perfect=1)
 
 
 def cells_by_setting() -> dict[tuple[str, float], cells.Cell]:
@@ -128,17 +128,26 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
     return {**fields, "low": float(low), "high": float(high), "verdict": verdict}
 
 
-def of_the_range(verdicts: dict[str, str]) -> str:
-    """Return the verdict of the abstract's row, from those of the cells `IN_THE_PAPER`.
+def settings(evidence: Evidence) -> pd.DataFrame:
+    """Share of runs that carry as the paper says, with a row for each setting of its (abstract).
 
-    A range is most of what was tried, not all of it: *reproduced* if it holds in all cells,
-    *mostly* if in `MOST_CELLS` of them, *differs* if so many that hold are out of reach even if
-    every *can't tell* is one, else *can't tell*. A cell that does not learn does not hold.
+    Returns:
+        The share, among the runs that learn, as `value`, with the other fields of `summary`; all
+        are NaN for a setting whose runs are not all there.
+
+    Raises:
+        BadInput: The source is the author's.
     """
-    of_cells = [verdicts[name] for name in IN_THE_PAPER]
-    n_hold, n_open = of_cells.count("holds"), of_cells.count("can't tell")
-    if n_hold == len(of_cells):
-        return "reproduced"
-    if n_hold >= MOST_CELLS * len(of_cells):
-        return "mostly"
-    return "differs" if n_hold + n_open < MOST_CELLS * len(of_cells) else "can't tell"
+    if evidence.source == "author":
+        raise BadInput(f"The author's release has six runs of a setting; the map has {len(NUMBERS)}.")
+    of_map = by_setting(cells.stored_runs(evidence.source, cells.STEP, cells.PROCESSOR))
+    of_groups = of_map[of_map.tried].drop_duplicates("group").set_index("group")[SUMMARY]
+    of_groups = of_groups.reindex(IN_THE_PAPER)
+    of_groups.insert(0, "value", of_groups.show / of_groups.learn.clip(lower=1))
+    return of_groups.set_index("by minute: " + of_groups.index)
+
+
+def holds(measured: Fields) -> bool | None:
+    """Return True if a setting holds, False if it does not or does not learn; else None."""
+    says = {"holds": True, "does not hold": False, "does not learn": False}
+    return says.get(measured["verdict"])

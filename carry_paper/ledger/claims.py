@@ -78,9 +78,13 @@ QUANTIFIERS = {
         "paper speaks, and can't tell on ours"
     ),
     "open": (
-        "can't tell: it is of groups, not of runs, and no rule was fixed before they were "
-        "measured; the runs of each group that show it are counted. A map of settings, whose "
-        "rule is fixed, will judge it"
+        "no verdict: it is a part of a sentence about groups, which `finding/range` judges as a "
+        "whole; the runs of each group that show it are counted"
+    ),
+    "range": (
+        "of the settings that the paper tried: reproduced if it holds in all, mostly if in two "
+        "thirds, differs if that is out of reach even if those that can't tell held, else can't "
+        "tell"
     ),
     "none": (
         "reproduced if no run shows it, mostly if at most a third does, "

@@ -601,6 +601,8 @@ def judge(
 ) -> verdicts.Judgement:
     """Return the verdict on a row; arguments are as in `judged`."""
     row = combined.row
+    if claim.quantifier == verdicts.RANGE:
+        return verdicts.judge_range(Count(*(row.shown or (0, 0))), combined.n_runs)
     if row.shown is not None:
         judge_counts = partial(verdicts.judge_finding, claim, source, theirs=theirs.counts)
         without = {run: judge_counts(n).verdict for run, n in combined.counts_without.items()}

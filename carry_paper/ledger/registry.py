@@ -13,6 +13,7 @@ from carry_core.errors import BadInput
 from carry_core.interventions import INTACT
 from carry_paper.findings import (
     adder,
+    cell_map,
     corner_table,
     dynamics,
     elsewhere,
@@ -494,6 +495,7 @@ ROWS: dict[str, Entry] = {
         shows=language_models.is_below_models_that_add,
     ),
     # The abstract
+    "finding/range": finding((), cell_map.settings, shows=cell_map.holds),
     "finding/elsewhere_attention": finding(
         elsewhere.HYPERPARAMETERS, elsewhere.last_attention, shows=typology.decides
     ),

@@ -39,7 +39,8 @@ TO_EXPLAIN = ("differs", "mixed", "mostly")  # rows with these verdicts have to 
 STANDARD_ERRORS = 3
 EQUIVALENT = 0.1  # share of a quantity's range; smaller differences do not count
 PAPER_RUNS = 6  # runs behind a mean of the paper
-OPEN = "open"  # the quantifier of a finding about groups, of which nothing is judged yet
+OPEN = "open"  # the quantifier of a part of a sentence about groups, which is judged as a whole
+RANGE = "range"  # the quantifier of that sentence, which is judged by settings
 ENOUGH = 3  # runs that a finding needs, unless the paper states it of a single run
 # What is asked of a finding of the paper about several runs, beside its quantifier.
 OF_OURS = (
@@ -516,16 +517,15 @@ def judge_runs(
     if n == 0:
         return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
     low, high = settling.clopper_pearson(n_showing, n)
-    interval = None if quantifier == OPEN or n == 1 else np.array([[low, high]])
+    interval = None if n == 1 else np.array([[low, high]])
     if single and source == "ours":
         detail = "The paper says it of one run of the author's, which is judged."
         return Judgement(NO_VERDICT, None, detail, interval)
 
-    settles = ""
     if quantifier == OPEN:
-        verdict = CANNOT_TELL
-        settles = "“Where does it hold?”, a map of settings whose rule is fixed"
-    elif quantifier in BANDS:
+        return Judgement(NO_VERDICT, None)
+    settles = ""
+    if quantifier in BANDS:
         n_agreeing = n - n_showing if quantifier == "none" else n_showing
         verdict = _band(BANDS[quantifier], Fraction(n_agreeing, n))
     elif n_showing:
@@ -538,6 +538,20 @@ def judge_runs(
     if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
         verdict, settles = CANNOT_TELL, settles or f"with {ENOUGH} runs instead of {n}"
     return Judgement(verdict, None, interval=interval, settles=settles)
+
+
+def judge_range(count: Count, n_settings: int) -> Judgement:
+    """Judge a sentence about a range of settings, by how many hold of those that can tell."""
+    n_open = n_settings - count.n_runs
+    needed = TWO_THIRDS * n_settings
+    detail = f"It holds in {count.n_showing} of {n_settings} settings; {n_open} can't tell."
+    if count.n_showing == n_settings:
+        return Judgement("reproduced", None, detail)
+    if count.n_showing >= needed:
+        return Judgement("mostly", None, detail)
+    if count.n_showing + n_open < needed:
+        return Judgement("differs", None, detail)
+    return Judgement(CANNOT_TELL, None, detail, settles=f"the {n_open} settings that can't tell")
 
 
 def hangs_on_a_control(judgement: Judgement, without: Mapping[str, str]) -> Judgement:

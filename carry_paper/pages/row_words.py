@@ -39,6 +39,7 @@ QUANTITIES = {
     "one": "one run",
     "none": "no run",
     "open": "groups",
+    "range": "settings",
 }
 
 # The meaning of each verdict on a number and on a finding; "" where it has none.

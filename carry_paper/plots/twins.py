@@ -11,8 +11,8 @@ from carry_paper.findings.cell_map import HALF
 from carry_paper.plots.hover import name_dots
 from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
 
-FACTOR, FLOOR = CLASS_COLOURS[0], FAINT
-DASHES = (0, (3, 2))
+FACTOR = CLASS_COLOURS[0]
+DASHES, DOTTED = (0, (3, 2)), (0, (1, 2))
 DOT = 16
 COLOURS = {
     "holds": CLASS_COLOURS[2],
@@ -23,39 +23,41 @@ COLOURS = {
 
 
 @with_data
-def changes(pairs: pd.DataFrame, names: Mapping[str, str], unrelated: float) -> Figure:
+def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated: float) -> Figure:
     """Return a figure of how far twins are from their bases: a row of dots for each thing new.
 
     Args:
-        pairs: A row for each twin that learns: what is `new`, its `run`, the late share of the
-            `base`, that of the `twin`, and the absolute change, `late`.
+        pairs: A row for each twin that learns: what is `new`, its `run`, the outcome of the `base`
+            and of the `twin`, and the absolute `change`.
         names: What is new in words, from the floor on, in the order of the rows.
+        what: The outcome in words.
         unrelated: The mean change between runs that share nothing.
     """
-    figure = Figure(figsize=(WIDTH, 0.44 * len(names) + 1.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.44 * len(names) + 1.1), layout="constrained")
     ax = figure.subplots()
     for y, (new, name) in enumerate(names.items()):
         of = pairs[pairs.new == new]
-        colour = FACTOR if y else FLOOR
         spread = np.random.default_rng(0).permutation(np.linspace(-0.26, 0.26, len(of)))
-        dots = ax.scatter(of.late, y + spread, s=DOT, c=colour, alpha=0.65, linewidths=0)
+        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, alpha=0.6, linewidths=0)
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
-        mean = of.late.mean()
-        ax.vlines(mean, y - 0.38, y + 0.38, color=INK, linewidth=2, zorder=3)
-        label = f"{mean:.2f}"
-        ax.annotate(label, (mean, y - 0.36), (3, 0), textcoords="offset points", fontsize=8)
+        mean = of.change.mean()
+        ax.vlines(mean, y - 0.38, y + 0.38, color=INK, linewidth=2.2, zorder=3)
+        place = {"textcoords": "offset points", "xytext": (4, 0), "va": "top"}
+        ax.annotate(f"{mean:.2f}", (mean, y - 0.4), fontsize=8, weight="bold", **place)
         if not y:
-            ax.axvline(mean, color=FLOOR, linewidth=0.8, linestyle=DASHES)
-    ax.axvline(unrelated, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+            ax.axvline(mean, color=FAINT, linewidth=0.9, linestyle=DASHES)
+    ax.axvline(unrelated, color=FAINT, linewidth=0.9, linestyle=DOTTED)
+    top = ax.get_xaxis_transform()
+    ax.text(unrelated, 1.01, "any two bases", transform=top, ha="center", fontsize=7.5, color=FAINT)
     ax.set_yticks(range(len(names)), list(names.values()))
     ax.tick_params(axis="y", length=0, labelsize=8.5)
     ax.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55))
-    ax.set_xlabel("how far the twin’s late share is from its base’s")
+    ax.set_xlabel(f"change of the {what}, from base to twin")
     return figure
 
 
 def _ends(pairs: pd.DataFrame) -> list[str]:
-    """Return the late shares of each pair in words."""
+    """Return the outcomes of each pair in words."""
     return [
         f"run {run}: {base:.2f}, and {twin:.2f} in its twin"
         for run, base, twin in zip(pairs.run, pairs.base, pairs.twin, strict=True)
@@ -63,23 +65,43 @@ def _ends(pairs: pd.DataFrame) -> list[str]:
 
 
 @with_data
-def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
-    """Return a figure with a panel for each thing new: twins' late shares against their bases'.
+def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) -> Figure:
+    """Return a figure with a panel for each thing new: twins against their bases.
 
-    `pairs` and `names` are as in `changes`.
+    The arguments are as in `changes`.
     """
     figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
     panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
     for ax, (new, name) in zip(panels, names.items(), strict=True):
         of = pairs[pairs.new == new]
         ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DASHES)
-        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.65, linewidths=0)
+        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.6, linewidths=0)
         name_dots(dots, _ends(of))
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
         ax.set_xticks([0, 0.5, 1])
         ax.set_yticks([0, 0.5, 1])
-    panels[0].set_ylabel("late share of the twin")
-    figure.supxlabel("late share of the base", fontsize=8.5)
+    panels[0].set_ylabel(f"{what}\nof the twin")
+    figure.supxlabel(f"{what} of the base", fontsize=8.5)
+    return figure
+
+
+@with_data
+def on_the_way(way: pd.DataFrame, floor: float) -> Figure:
+    """Return a figure of how far runs are, after some epochs, from what they become.
+
+    `way` is as from `settling_down.on_the_way`, and `floor` the mean change of the floor's twins.
+    """
+    figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    measured = way[way.change.notna()]
+    left.fill_between(measured.index, measured.low, measured.high, color=FACTOR, alpha=0.2, lw=0)
+    left.plot(measured.index, measured.change, color=FACTOR, marker="o", markersize=4)
+    left.axhline(floor, color=FAINT, linewidth=0.9, linestyle=DASHES)
+    left.set(ylim=(0, None), ylabel="change of the late share\nto the end")
+    right.plot(measured.index, measured["rank"], color=FACTOR, marker="o", markersize=4)
+    right.set(ylim=(min(0, measured["rank"].min()), 1.05), ylabel="rank correlation\nwith the end")
+    for ax in (left, right):
+        ax.set(xlim=(0, 101), xlabel="epoch, of 100")
     return figure
 
 

@@ -78,14 +78,14 @@ def test_one_thing_is_new_in_a_twin_and_its_seed_is_stored(cell, monkeypatch):
 def test_a_run_by_another_step_or_on_another_processor_has_a_row_of_its_own(cell, monkeypatch):
     cells.make_run(cell, 3, REQUEST)
     assert cells.missing(cell, [3], REQUESTS["torch-bf16"]) == [3]
-    here = cells.this_processor()
+    own = cells.this_processor()
     monkeypatch.setattr(cells, "this_processor", lambda: "another")
     assert cells.missing(cell, [3], REQUEST) == [3]
     cells.make_run(cell, 3, REQUEST)
     assert cells.missing(cell, [3], REQUEST) == []
     table = cells.saved()
-    assert table.processor.tolist() == [here, "another"]
-    assert cells.trained_by(table, "torch-fp32", here).run.tolist() == [3]
+    assert table.processor.tolist() == [own, "another"]
+    assert cells.trained_by(table, "torch-fp32", own).run.tolist() == [3]
 
 
 def test_a_run_that_was_begun_otherwise_is_refused(cell):

@@ -93,6 +93,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     ),
     "decoder_algorithm": ({"value": 0.81}, {"value": 0.79}),
     "elsewhere_attention": ({"value": 0.81}, {"value": 0.79}),
+    "range": ({"verdict": "holds"}, {"verdict": "does not hold"}, {"verdict": "does not learn"}),
     "biases": ({"value": 0.009}, {"value": 0.011}),
     "biases_one_layer": ({"value": 0.011}, {"value": 0.009}),
     "three_layers_off_by_one": ({"value": 0.991}, {"value": 0.989}),

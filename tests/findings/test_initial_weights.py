@@ -52,9 +52,9 @@ def test_a_planted_feature_is_seen_and_noise_is_not(monkeypatch):
     noise = pd.DataFrame(random.normal(size=(60, 16)))
     labels = random.random(60) < 0.7
     assert initial_weights.predicted(noise, labels).p > 0.05
-    planted = noise.assign(told=noise[0] + 3 * labels)
-    told = initial_weights.predicted(planted, labels)
-    assert told.p == pytest.approx(1 / 40)
-    assert told.area > told.seen
-    assert told[:2] == (60, labels.sum())
+    planted = noise.assign(planted=noise[0] + 3 * labels)
+    prediction = initial_weights.predicted(planted, labels)
+    assert prediction.p == pytest.approx(1 / 40)
+    assert prediction.area > prediction.seen
+    assert prediction[:2] == (60, labels.sum())
     assert initial_weights.predicted(noise, np.arange(60) < 4) is None

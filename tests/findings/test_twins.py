@@ -7,6 +7,8 @@ import scipy
 
 from carry_core.errors import BadInput
 from carry_paper.findings import cell_map, cells, twins
+from carry_paper.findings.evidence import Evidence
+from carry_paper.ledger.verdicts import Count, judge_range
 
 CELL = cells.find_cell("n2_s0.3_w0.2", "minute")
 N = cells.N_RUNS
@@ -151,18 +153,37 @@ def test_a_cell_holds_if_more_than_half_of_the_runs_that_learn_carry_so(
     assert cell_map.summary(rows(late, exact, plane=plane))["verdict"] == verdict
 
 
+def test_a_setting_can_say_if_all_its_runs_are_there(monkeypatch):
+    main, lacks_one = rows(0.5), rows(0.5).drop(3)
+    other = rows(0.5, plane=[1.0] * 18 + [0.5] * (N - 18))
+    others = {"n2_s0.1_w0.2": other, "n2_s0.2_w0.2": lacks_one, "n3_s0.3_w0.2": rows(0.01)}
+    of_groups = [x.assign(**cells.find_cell(name, "minute").key) for name, x in others.items()]
+    table = pd.concat([main, *of_groups])
+    monkeypatch.setattr(cells, "stored_runs", lambda *_: table)
+    settings = cell_map.settings(Evidence("ours"))
+    assert len(settings) == len(cell_map.IN_THE_PAPER)
+    says = {name: cell_map.holds(x) for name, x in settings.to_dict("index").items()}
+    assert says.pop("by minute: n2_s0.3_w0.2") is True
+    assert says.pop("by minute: n3_s0.3_w0.2") is False
+    assert set(says.values()) == {None}
+    assert settings.value["by minute: n2_s0.1_w0.2"] == pytest.approx(18 / N)
+    with pytest.raises(BadInput, match="six runs of a setting"):
+        cell_map.settings(Evidence("author"))
+
+
 @pytest.mark.parametrize(
     ("n_hold", "n_open", "verdict"),
     [
         (8, 0, "reproduced"),
         (7, 0, "mostly"),
-        (6, 0, "mostly"),
+        (6, 2, "mostly"),
         (5, 1, "can't tell"),
         (5, 0, "differs"),
+        (0, 8, "can't tell"),
     ],
 )
 def test_a_range_is_most_of_what_the_paper_tried(n_hold, n_open, verdict):
-    of_cells = ["holds"] * n_hold + ["can't tell"] * n_open
-    of_cells += ["does not hold"] * (len(cell_map.IN_THE_PAPER) - len(of_cells))
-    verdicts = dict(zip(cell_map.IN_THE_PAPER, of_cells, strict=True))
-    assert cell_map.of_the_range(verdicts) == verdict
+    n_settings = len(cell_map.IN_THE_PAPER)
+    judged = judge_range(Count(n_hold, n_settings - n_open), n_settings)
+    assert judged.verdict == verdict
+    assert bool(judged.settles) == (verdict == "can't tell")

@@ -191,7 +191,7 @@ def test_no_group_makes_up_for_another():
     assert judge_finding(claim, "ours", one_run).verdict == "reproduced"
     of_groups = replace(claim, quantifier="open")
     judged = judge_finding(of_groups, "ours", by_group)
-    assert (judged.verdict, judged.interval) == ("can't tell", None)
+    assert (judged.verdict, judged.settles) == ("no verdict", "")
 
 
 def test_a_finding_of_one_run_is_judged_on_the_run_that_the_paper_shows():
