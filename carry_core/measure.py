@@ -117,7 +117,7 @@ def accuracy(
     """Return the accuracies on the sums a + b as a data frame (Tables 1, 3, 4 and 5).
 
     There is a row for each intervention, carry class and position. `n_digits` and mean ablations
-    are as in `class_accuracies`. The columns are::
+    are as in `class_accuracies`. With no intervention it raises `BadInput`. The columns are::
 
         ablation      the intervention's key in the mapping, or else the intervention in words, with
                       a number if others read the same. It is categorical, in the given order
@@ -128,6 +128,8 @@ def accuracy(
     """
     n_digits = _checked_digits(checked_config(model), n_digits)
     by_label = _labelled(interventions)
+    if not by_label:
+        raise BadInput(f"interventions={interventions!r}: expected at least one, such as INTACT.")
     tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
     patterns = carries.patterns(n_digits)
     carry_in = carries.carry_in(n_digits)  # (carry_class, pos)
@@ -443,8 +445,13 @@ def class_attention(
     """Return the mean attention over `n_examples` random sums of each carry class (Fig. 3).
 
     `classes` are carry patterns such as `010`, which the paper calls C@1; one or more.
+
+    Raises:
+        BadInput: There is no class, or the model has no such sums.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
+    if not classes:
+        raise BadInput(f"classes={classes!r}: expected at least one, such as 010.")
     generator = _seeded(seed)
     attention_by_class = []
     for carry_class in [classes] if isinstance(classes, str) else classes:

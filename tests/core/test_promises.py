@@ -119,6 +119,9 @@ REFUSED = {
     ),
     "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
 }
+    "no intervention": lambda m: measure.accuracy(m, A, B, []),
+    "attention to no class": lambda m: measure.class_attention(m, [], 3, 0),
+    "sums of no class": lambda m: carries.sample_classes([], 3, GENERATOR),
 
 
 @pytest.mark.parametrize("name", REFUSED)
