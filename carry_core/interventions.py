@@ -20,6 +20,18 @@ reads them back, and `hook(model, source, read)` makes them a hook, which can be
 other two give a `Combined`, whose hook does the first, then the second.
 """
 
+
+A new kind is a class with a `hook` of its own. It names its parts, and is measured, as these are:
+
+    class Doubled(Intervention):
+        verb = "doubled"
+
+        def hook(self, model, source=None, read=None):
+            points = frozenset(self.targets(model.config))  # here whole activations
+            return HookAt(points, lambda name, x: 2 * x)
+
+`accuracy(model, a, b, Doubled(mlps={0}))` measures it. Where it need only replace parts by other
+values, it has `values` in place of `hook`.
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
