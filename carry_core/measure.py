@@ -19,7 +19,7 @@ from torch import Tensor
 from carry_core import carries
 from carry_core.engine import Passes, engine, plain
 from carry_core.errors import BadInput, check_whole
-from carry_core.hooks import Hook, Names, plain_name, requested_points
+from carry_core.hooks import Hook, Names, Point, plain_name, requested_points
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -403,9 +403,9 @@ def _digits_with_swapped_heads(
         for head in range(model.config.heads)
     ]
     a, b = pairs.transpose(0, 1).flatten(1)  # both sides, one after the other
-    z = activations(model, a, b, [name], read=[position])[name]
-    cache = {name: torch.cat(z.chunk(2)[::-1])}  # of the other side
-    logits_of = engine().passes(model, patches, [position], sources=[cache] * len(patches))
+    cache = activations(model, a, b, [name], read=[position])
+    swapped = {point: torch.cat(z.chunk(2)[::-1]) for point, z in cache.items()}
+    logits_of = engine().passes(model, patches, [position], sources=[swapped] * len(patches))
     tokens = input_tokens(a, b, model.config.layout).to(model.device)
     digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
     digits_of_sides: Tensor = torch.stack(digit_by_head).unflatten(1, (2, -1))
@@ -473,17 +473,25 @@ def activations(
 
     `names` is one name, several, a function that is true of those that are wanted, or None for all.
     They are those of the ablated model, in which an ablated part is zero. The last layer is
-    computed only at the positions `read` (all if None). A probe can be trained on them, but
-    no gradient flows back into the model.
+    computed only at the positions `read` (all if None): then each name is a `hooks.Point`,
+    which knows them. A probe can be trained on activations, but no gradient flows back into the
+    model.
 
     Raises:
         BadInput: The model has no such sums, hook point, part or position.
     """
-    a, b = some_sums(a, b, checked_config(model).width)
-    requested = requested_points(names, model.config.hook_names)
-    hook_names = {name: model.config.hook_name(name) for name in requested}
+    config = checked_config(model)
+    a, b = some_sums(a, b, config.width)
+    read = config.checked_read(read)
+    requested = map(str, requested_points(names, config.hook_names))
+    hook_names = {name: config.hook_name(name) for name in requested}
+    if read is not None:
+        hook_names = {
+            Point(name, config.positions_at(hook_name, read)): hook_name
+            for name, hook_name in hook_names.items()
+        }
     activations_of = _reader(model, set(hook_names.values()), ablation, read, len(a))
-    batches: dict[str, list[Tensor]] = {name: [] for name in requested}
+    batches: dict[str, list[Tensor]] = {name: [] for name in hook_names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
         cache = activations_of(tokens)
