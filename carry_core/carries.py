@@ -176,8 +176,14 @@ def sample_class(pattern: str, count: int, generator: torch.Generator) -> tuple[
 def sample_classes(
     patterns: Iterable[str], count: int, generator: torch.Generator
 ) -> tuple[Numbers, Numbers]:
-    """Return `count` sums of each class, drawn as by `sample_class`, one class after the other."""
+    """Return `count` sums of each class, drawn as by `sample_class`, one class after the other.
+
+    Raises:
+        BadInput: There is no pattern, or no sum has one of them.
+    """
     sums_by_class = [sample_class(pattern, count, generator) for pattern in patterns]
+    if not sums_by_class:
+        raise BadInput("There is no carry pattern to sample: expected at least one, such as 010.")
     a = torch.cat([a for a, _ in sums_by_class])
     b = torch.cat([b for _, b in sums_by_class])
     return a, b

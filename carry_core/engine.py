@@ -68,6 +68,7 @@ def reader(
     """Return a function that gives activations of the ablated model for a batch of tokens.
 
     `names` are hook points in our spelling; the last layer has the positions `read` (all if None).
+    Each name in the result is a `hooks.Point`, which knows the positions.
     """
     hook = ablation.hook(model, read=read)
     return partial(activations_at, model, names=names, read=read, hook=hook)

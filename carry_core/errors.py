@@ -1,7 +1,6 @@
 """The error that is meant for users to read, and checks that raise it."""
 
 import re
-import sys
 from operator import index
 from typing import SupportsIndex
 
@@ -43,25 +42,3 @@ def whole(value: SupportsIndex) -> int:
     if str(getattr(value, "dtype", type(value).__name__)).endswith("bool"):
         raise TypeError(f"{value!r} is of a mask")
     return index(value)
-
-
-# Where modules have gone that were elsewhere before version 0.1.0; until 1.0.
-MOVED = {
-    "carry_core.fast": "carry_fast",
-    "carry_core.groups": "carry_train.groups",
-    "carry_core.curves": "carry_train.curves, and its `load_curves` is in carry_paper.catalogue",
-    "carry_paper.training": "carry_train, and its benchmarks are in carry_paper.bench",
-}
-
-
-class MovedModules:
-    """The last of Python's finders of modules: it says where one has gone."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raise `ImportError` for a module that was moved; leave others to fail as usual."""
-        if name in MOVED:
-            raise ImportError(f"{name} is now {MOVED[name]}: import it from there.", name=name)
-
-
-sys.meta_path.append(MovedModules)

@@ -33,11 +33,15 @@ def no_hook(name: str, tensor: Tensor) -> Tensor:
 
 
 def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
-    """Return a hook that puts the named activations (all if none are named) into `cache`."""
+    """Return a hook that puts the named activations (all if none are named) into `cache`.
+
+    Each name in it is a `Point`, which knows the positions.
+    """
 
     def hook(name: str, tensor: Tensor) -> Tensor:
         if not names or name in names:
-            cache[str(name)] = tensor
+            cache.pop(name, None)  # an equal name, which may be of other positions
+            cache[name] = tensor
         return tensor
 
     return hook
@@ -63,7 +67,7 @@ class HookAt:
 
 
 class Point(str):
-    """A hook point's name, as the model passes it to a hook.
+    """A hook point's name, with positions: as a hook gets it, and a cache of some positions has it.
 
     Attributes:
         positions: The token positions of the activation, in the order of its rows (those of

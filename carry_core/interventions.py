@@ -13,11 +13,25 @@ reads them back, and `hook(model, source, read)` makes them a hook, which can be
     source   For a Patch: two numbers, or two tensors `[batch]` with a sum for each row of the
              batch, or cached activations `{name: tensor}`; its own `source` if None.
              For a MeanAblation: the reference set, or cached means.
+             In a cache of some positions each name is a `hooks.Point`, as `measure.activations`
+             returns it; under a plain name an activation has all.
     read     The positions that the model will be asked for, as in `model(tokens, hook, read)`;
              all if None. Where the hook has no values for others, they are a `BadInput`.
 
 `|` combines them: two of one kind, with the same positions and source, give one of that kind. Any
 other two give a `Combined`, whose hook does the first, then the second.
+
+A new kind is a class with a `hook` of its own. It names its parts, and is measured, as these are:
+
+    class Doubled(Intervention):
+        verb = "doubled"
+
+        def hook(self, model, source=None, read=None):
+            points = frozenset(self.targets(model.config))  # here whole activations
+            return HookAt(points, lambda name, x: 2 * x)
+
+`accuracy(model, a, b, Doubled(mlps={0}))` measures it. Where it need only replace parts by other
+values, it has `values` in place of `hook`.
 """
 
 import json
@@ -218,19 +232,26 @@ class Intervention:
         # TransformerLens's ActivationCache is no mapping, but has one.
         source = getattr(source, "cache_dict", source)
         if isinstance(source, Mapping):
-            values = cached_values(source, list(targets), config, read)
+            values = cached_values(source)
         elif targets:
             values = self.values(model, list(targets), source, read)
+        missing = [name for name in targets if name not in values]
+        if missing:
+            raise BadInput(
+                f"The source has no activation {missing[0]}: expected it under this name."
+            )
         replacements: dict[str, Replacement] = {}
-        for name, indices in targets.items():
-            part = _mask_of_part(name, indices, config)
-            replacements[name] = Replacement(name, part, self.positions, values[name], model, read)
+        for name, value in values.items():
+            if name in targets:
+                part = _mask_of_part(name, targets[name], config)
+                new = Replacement(name, part, self.positions, value, model, read)
+                replacements[new.name] = new
         return HookAt(frozenset(replacements), partial(_replaced, replacements))
 
     def values(
         self, model: Transformer, names: Sequence[str], source: Pair | Sums | None, read: Read
     ) -> Values:
-        """Return the values that replace the named activations."""
+        """Return the values that replace the named activations; names as in a cache."""
         raise NotImplementedError
 
 
@@ -373,7 +394,7 @@ class Replacement:
         model: Transformer,
         read: Read,
     ) -> None:
-        self.name, self.positions, self.value = name, positions, value
+        self.name, self.positions, self.value = str(name), positions, value
         self.part = part.to(model.device)
         self.axis = -3 if name.endswith(POSITION_THIRD) else -2  # of the positions
         self.everywhere = model.config.positions_at(name, None)
@@ -381,11 +402,11 @@ class Replacement:
         self.rows: tuple[int, ...] | None = None
         if isinstance(value, Tensor):
             n_rows = value.shape[self.axis] if value.ndim >= -self.axis else 0
-            self.rows = self.asked if n_rows == len(self.asked) else self.everywhere
+            self.rows = name.positions if isinstance(name, Point) else self.everywhere
             if n_rows != len(self.rows):
                 raise BadInput(
-                    f"A source has shape {[*value.shape]} at {name}: "
-                    f"expected the positions {[*self.asked]}, or all."
+                    f"A source has shape {[*value.shape]} at {name}: expected the positions "
+                    f"{[*self.rows]}, or its name as `activations` returns it."
                 )
 
     def __call__(self, point: str, x: Tensor) -> Tensor:
@@ -426,29 +447,22 @@ class Replacement:
         if not {*positions} <= {*self.rows}:
             raise BadInput(
                 f"An intervention has values for the positions {[*self.rows]} at {self.name}, "
-                f"and the model is asked for {[*positions]}: make its hook with the same `read`."
+                f"and the model is asked for {[*positions]}: make its hook with the same `read`, "
+                "and its cache."
             )
         rows = [self.rows.index(position) for position in positions]
         return value.index_select(self.axis, torch.tensor(rows, device=value.device))
 
 
-def cached_values(
-    source: Cache, names: Sequence[str], config: ModelConfig, read: Read
-) -> dict[str, Tensor]:
-    """Return the activations of a cache under our names; its keys may be TransformerLens's.
+def cached_values(source: Cache) -> dict[str, Tensor]:
+    """Return a cache under our names, which are `Point`s where its own are.
 
-    Raises:
-        BadInput: A named activation is missing; or `read` lists all positions in another order,
-            so that the cache's order is unclear.
+    Its own may be TransformerLens's.
     """
-    if read is not None and len(read) == config.layout.length and [*read] != sorted(read):
-        raise BadInput(
-            f"read={[*read]} with cached activations: expected positions in ascending order."
-        )
-    values = {plain_name(name): value for name, value in source.items()}
-    missing = [name for name in names if name not in values]
-    if missing:
-        raise BadInput(f"The source has no activation {missing[0]}: expected it under this name.")
+    values: dict[str, Tensor] = {}
+    for name, value in source.items():
+        plain = plain_name(name)
+        values[Point(plain, name.positions) if isinstance(name, Point) else plain] = value
     return values
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from carry_core import carries
 from carry_core.engine import Passes, engine, plain
 from carry_core.errors import BadInput, check_whole
-from carry_core.hooks import Hook, Names, plain_name, requested_points
+from carry_core.hooks import Hook, Names, Point, plain_name, requested_points
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -117,7 +117,7 @@ def accuracy(
     """Return the accuracies on the sums a + b as a data frame (Tables 1, 3, 4 and 5).
 
     There is a row for each intervention, carry class and position. `n_digits` and mean ablations
-    are as in `class_accuracies`. The columns are::
+    are as in `class_accuracies`. With no intervention it raises `BadInput`. The columns are::
 
         ablation      the intervention's key in the mapping, or else the intervention in words, with
                       a number if others read the same. It is categorical, in the given order
@@ -128,6 +128,8 @@ def accuracy(
     """
     n_digits = _checked_digits(checked_config(model), n_digits)
     by_label = _labelled(interventions)
+    if not by_label:
+        raise BadInput(f"interventions={interventions!r}: expected at least one, such as INTACT.")
     tables = class_accuracies(model, a, b, list(by_label.values()), n_digits)
     patterns = carries.patterns(n_digits)
     carry_in = carries.carry_in(n_digits)  # (carry_class, pos)
@@ -401,9 +403,9 @@ def _digits_with_swapped_heads(
         for head in range(model.config.heads)
     ]
     a, b = pairs.transpose(0, 1).flatten(1)  # both sides, one after the other
-    z = activations(model, a, b, [name], read=[position])[name]
-    cache = {name: torch.cat(z.chunk(2)[::-1])}  # of the other side
-    logits_of = engine().passes(model, patches, [position], sources=[cache] * len(patches))
+    cache = activations(model, a, b, [name], read=[position])
+    swapped = {point: torch.cat(z.chunk(2)[::-1]) for point, z in cache.items()}
+    logits_of = engine().passes(model, patches, [position], sources=[swapped] * len(patches))
     tokens = input_tokens(a, b, model.config.layout).to(model.device)
     digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
     digits_of_sides: Tensor = torch.stack(digit_by_head).unflatten(1, (2, -1))
@@ -443,8 +445,13 @@ def class_attention(
     """Return the mean attention over `n_examples` random sums of each carry class (Fig. 3).
 
     `classes` are carry patterns such as `010`, which the paper calls C@1; one or more.
+
+    Raises:
+        BadInput: There is no class, or the model has no such sums.
     """
     check_whole("n_examples", n_examples, 1, MAX_SUMS_PER_CLASS, "sums per class")
+    if not classes:
+        raise BadInput(f"classes={classes!r}: expected at least one, such as 010.")
     generator = _seeded(seed)
     attention_by_class = []
     for carry_class in [classes] if isinstance(classes, str) else classes:
@@ -466,17 +473,25 @@ def activations(
 
     `names` is one name, several, a function that is true of those that are wanted, or None for all.
     They are those of the ablated model, in which an ablated part is zero. The last layer is
-    computed only at the positions `read` (all if None). A probe can be trained on them, but
-    no gradient flows back into the model.
+    computed only at the positions `read` (all if None): then each name is a `hooks.Point`,
+    which knows them. A probe can be trained on activations, but no gradient flows back into the
+    model.
 
     Raises:
         BadInput: The model has no such sums, hook point, part or position.
     """
-    a, b = some_sums(a, b, checked_config(model).width)
-    requested = requested_points(names, model.config.hook_names)
-    hook_names = {name: model.config.hook_name(name) for name in requested}
+    config = checked_config(model)
+    a, b = some_sums(a, b, config.width)
+    read = config.checked_read(read)
+    requested = map(str, requested_points(names, config.hook_names))
+    hook_names = {name: config.hook_name(name) for name in requested}
+    if read is not None:
+        hook_names = {
+            Point(name, config.positions_at(hook_name, read)): hook_name
+            for name, hook_name in hook_names.items()
+        }
     activations_of = _reader(model, set(hook_names.values()), ablation, read, len(a))
-    batches: dict[str, list[Tensor]] = {name: [] for name in requested}
+    batches: dict[str, list[Tensor]] = {name: [] for name in hook_names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
         cache = activations_of(tokens)

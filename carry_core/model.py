@@ -383,7 +383,7 @@ class Transformer(nn.Module):
             return keep(name, changed_by(hook, name, x))
 
         logits = self.forward(tokens, change_and_keep)
-        return logits, {name: cache[self.config.hook_name(name)] for name in requested}
+        return logits, {str(name): cache[self.config.hook_name(name)] for name in requested}
 
     def run_with_hooks(self, tokens: Tensor, hooks: Hooks) -> Float[Tensor, "batch pos vocab"]:
         """Return the logits while functions change activations.
@@ -403,8 +403,8 @@ def activations_at(
 ) -> dict[str, Tensor]:
     """Return activations as they are after `hook`, from a pass that ends at the last of them.
 
-    `names` are hook points in our spelling. A wrapper's pass, such as a compiled model's, does not
-    end early.
+    `names` are hook points in our spelling; each name in the result is a `Point`, which knows the
+    positions. A wrapper's pass, such as a compiled model's, does not end early.
     """
     cache: dict[str, Tensor] = {}
     order = model.config.hook_names
@@ -414,7 +414,7 @@ def activations_at(
     def change_and_keep(name: str, x: Tensor) -> Tensor:
         x = hook(name, x)
         if name in names:
-            cache[str(name)] = x
+            cache[name] = x
         if name == last and ends_early:
             raise PassEnd
         return x

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from carry_core.errors import BadInput
-from carry_core.files import author_dir, damaged, data_dir, open_tensors, reading
+from carry_core.files import author_dir, damaged, data_dir, is_packaged, open_tensors, reading
 from carry_core.model import ModelConfig, Transformer, parameter_shapes
 
 FORMAT = "2"
@@ -258,7 +258,7 @@ def load(
         listed = f" runs {','.join(map(str, absent))}" if absent else ""
         raise BadInput(
             f"No weights of {group}{listed} in {place}: expected files such as run0{SUFFIX}; "
-            "train them, name another data folder in CARRY_DATA, or give a path."
+            f"{where_others_are(place)}."
         )
     trained = {number: TrainedRun.at(path, group) for number, path in sorted(paths.items())}
     check_alike(place, trained.values())
@@ -274,9 +274,21 @@ def leading_recipe(group: str) -> str:
         names = ", ".join(list(recipes)[:8])
         raise BadInput(
             f"No group {group!r} with one recipe in {root}, or one that {LEADING} names: expected "
-            f"a name such as {names}, one of recipes {trained}, or the path of a run's file."
+            f"a name such as {names}, one of recipes {trained}, or the path of a run's file; "
+            f"{where_others_are(root)}."
         )
     return recipes.get(group) or trained[0]
+
+
+def where_others_are(place: Path) -> str:
+    """Return words that say how to get runs that a folder lacks."""
+    if not is_packaged(place):
+        return "train them, name another data folder in CARRY_DATA, or give a path"
+    shipped = sorted(path.parent.parent.name for path in folder("ours").glob(f"*/*/run*{SUFFIX}"))
+    return (
+        f"the installed package has the runs of {', '.join(dict.fromkeys(shipped))} alone, and the "
+        "repository has the others: name its data/ in CARRY_DATA"
+    )
 
 
 def leading_recipes(root: Path) -> dict[str, str]:
@@ -330,7 +342,7 @@ def at_path(
     trained = {run.record["run"]: run for run in described}
     if len(trained) < len(described):
         raise BadInput(f"{path} has several files of one run: expected one of each.")
-    absent = sorted(set(check_numbers(runs or ())) - trained.keys())
+    absent = sorted(set() if runs is None else set(check_numbers(runs)) - trained.keys())
     if absent:
         raise BadInput(f"{path} has no runs {absent}: expected some of {sorted(trained)}.")
     own_recipe = first.record["recipe"]
@@ -378,7 +390,7 @@ def check_numbers(runs: Any) -> Collection[int]:
     are_numbers = isinstance(runs, Collection) and all(
         isinstance(run, SupportsIndex) for run in runs
     )
-    if not are_numbers or not all(0 <= int(run) <= LAST for run in runs):
+    if not are_numbers or not len(runs) or not all(0 <= int(run) <= LAST for run in runs):
         raise BadInput(f"runs={runs!r}: expected numbers of runs from 0 to {LAST}, such as [0, 1].")
     return cast(Collection[int], runs)
 

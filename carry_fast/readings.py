@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from carry_core.hooks import PassEnd, TensorHook, no_hook
+from carry_core.hooks import PassEnd, Point, TensorHook, no_hook
 from carry_core.model import POINTS, Read, Transformer
 from carry_fast.blocks import Zeroed
 from carry_fast.compiled import parts_of
@@ -64,7 +64,7 @@ class PlainReader:
         def keep(name: str, x: Tensor) -> Tensor:
             x = self.hook(name, x)
             if name in self.names:
-                cache[name] = x
+                cache[Point(name, self.model.config.positions_at(name, self.read))] = x
             if name == self.last:
                 raise PassEnd
             return x

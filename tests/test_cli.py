@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from carry_core import files
 from carry_paper import bench, catalogue, cli
 from carry_paper.ledger.measuring import Measuring
+from carry_train import estimates
 
 
 @pytest.mark.machine
@@ -83,6 +85,17 @@ def test_a_run_without_its_parent_is_refused_before_anything_is_written(refused,
         f"{FINETUNED} continues run 0 of {PAD6}"
     )
     assert list(data.iterdir()) == []
+
+
+def test_a_dry_run_needs_no_place_to_write_to(carry, refused, data, monkeypatch):
+    monkeypatch.setattr(files, "PACKAGED", data)  # as where a wheel is installed
+    monkeypatch.setattr(estimates, "seconds_left", lambda *_: 60)
+    command = ("train", "n2_s0.3_w0.2", "--runs", "0", "--device", "cpu")
+    code, out, err = carry(*command, "--dry-run")
+    assert (code, err) == (0, "")
+    assert "run 0, 1000 epochs a run, about 0:01:00" in out
+    assert list(data.iterdir()) == []
+    assert refused(*command).startswith(f"Cannot write to {data / 'checkpoints'}")
 
 
 @pytest.mark.machine

@@ -21,13 +21,20 @@ from carry_train.seeds import MOST_SEED
 SHIPPED = ("claims.yml", "llm", "measurements", "results", "runs")  # in the data folder
 
 
-class Target(click.Path):
-    """A file or folder to write, refused if it cannot be written."""
+class Place(click.Path):
+    """A file or folder, which need not exist; an empty path is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if value == "":  # `Path` takes it for the current folder
             self.fail("an empty path, expected one that names something.", param, ctx)
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+class Target(Place):
+    """A file or folder to write, refused if it cannot be written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = super().convert(value, param, ctx)
         if self.dir_okay:
             check_writable(path)
             return path

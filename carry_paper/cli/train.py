@@ -1,6 +1,6 @@
 """Commands that train groups of runs, or the runs of a cell, and that measure speed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from carry_paper import bench, catalogue
 from carry_paper.cli.options import (
     COUNT,
     DEVICE,
-    FOLDER,
     MINUTES,
     SAVE,
     SEED,
+    Place,
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
@@ -64,7 +64,7 @@ Choices = dict[str, dict[int, Precision]]  # of each group's missing runs, by it
 )
 @click.option(
     "--out",
-    type=FOLDER,
+    type=Place(file_okay=False),  # a dry run writes nothing there
     default=lambda: data_dir() / "runs",
     show_default="data/runs",
     help="Output folder.",
@@ -103,8 +103,13 @@ def train(
 
     plan: Plan = []
     chosen: Choices = {}
-    for checkpoints in writable_checkpoints(groups.GROUPS if all_groups else names, recipe, epochs):
-        check_writable(run_path(out, checkpoints.group.name, recipe, 0).parent)
+    for name in groups.GROUPS if all_groups else names:
+        group = groups.find(name)
+        found_recipe = groups.find_recipe(recipe, group, epochs)
+        checkpoints = Checkpoints(data_dir() / "checkpoints", group, found_recipe)
+        if not dry_run:
+            check_writable(checkpoints.path(0).parent)
+            check_writable(run_path(out, group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
         missing = progress.missing(checkpoints, run_numbers, out, seeds)
         chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)
@@ -134,24 +139,6 @@ def in_words(of_runs: Mapping[int, Precision]) -> str:
     if len(names) == 1:
         return names.pop()
     return ", ".join(f"run {run} {choice}" for run, choice in of_runs.items())
-
-
-def writable_checkpoints(
-    names: Iterable[str], recipe: str, epochs: int | None
-) -> Iterable[Checkpoints]:
-    """Yield the checkpoints of each group, in a folder that can be written to.
-
-    Raises:
-        BadInput: There is no such group, its training has fewer epochs, or the folder is not
-            writable.
-    """
-    folder = data_dir() / "checkpoints"
-    check_writable(folder)
-    for name in names:
-        group = groups.find(name)
-        checkpoints = Checkpoints(folder, group, groups.find_recipe(recipe, group, epochs))
-        check_writable(checkpoints.path(0).parent)
-        yield checkpoints
 
 
 def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bool) -> None:

@@ -43,21 +43,6 @@ def test_a_type_checker_sees_wrong_calls_and_no_others(tmp_path):
         assert complaint in error, call
 
 
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ("from carry_core import groups", "carry_core.groups is now carry_train.groups: "),
-        ("from carry_core.groups import GROUPS", "carry_core.groups is now carry_train.groups: "),
-        ("from carry_core.curves import load_curves", "`load_curves` is in carry_paper.catalogue"),
-        ("from carry_paper.training import loop", "carry_paper.training is now carry_train, "),
-        ("from carry_core import nonsense", "cannot import name 'nonsense'"),
-    ],
-)
-def test_a_module_that_was_moved_says_where_it_is(line, place):
-    with pytest.raises(ImportError, match=place):
-        exec(line)
-
-
 def test_the_front_door_says_what_each_file_is_for():
     listed = re.findall(r"^    (\w+(?:, \w+)*)  ", carry_core.__doc__, re.MULTILINE)
     names = {name for line in listed for name in line.split(", ")}

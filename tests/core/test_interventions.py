@@ -1,14 +1,16 @@
 """Ablation, mean ablation and patching by brute force; the shared prefix against whole passes."""
 
+import re
+import textwrap
 from dataclasses import replace
 
 import pytest
 import torch
 
-from carry_core import sums
+from carry_core import interventions, measure, sums
 from carry_core.errors import BadInput
-from carry_core.hooks import cache_hook
-from carry_core.interventions import INTACT, Ablation, Combined, MeanAblation, Patch
+from carry_core.hooks import HookAt, cache_hook
+from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_fast.blocks import PlainBlock
 from carry_fast.first_layer import FirstLayer
@@ -236,6 +238,22 @@ def test_a_patch_in_a_combined_one_keeps_its_own_source(model, config):
     swapped = Patch(mlps={last}, source=(3, 4))
     others_source = model(tokens, Combined((swapped, given)).hook(model))
     assert (actual - others_source).abs().max() > 0.01
+
+
+def test_a_kind_of_one_s_own_is_written_as_the_module_says(model, config):
+    (example,) = re.findall(r"\n    class .*?(?=\n\S)", interventions.__doc__, re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 6
+    names = {"Intervention": Intervention, "HookAt": HookAt}
+    exec(textwrap.dedent(example), names)
+    doubled = names["Doubled"](mlps={0})
+    tokens, numbers = tokens_of(config), drawn(config)
+    expected = model.run_with_hooks(tokens, {"blocks.0.mlp_out": lambda x: 2 * x})
+    assert torch.equal(model(tokens, doubled.hook(model)), expected)
+    (answers,) = measure.predict(model, *numbers, [doubled])
+    assert torch.equal(answers, expected[:, config.layout.answer].argmax(-1).to(torch.int8))
+    assert list(measure.accuracy(model, *numbers, doubled).ablation.unique()) == ["doubled MLP 0"]
+    combined = (doubled | Ablation(mlps={config.layers - 1})).hook(model)
+    assert not torch.equal(model(tokens, combined), expected)
 
 
 def test_a_patch_has_a_value_for_one_sum_or_for_each(model, config):

@@ -6,6 +6,7 @@ positions that a hook was made for, or on how a model was changed before it was 
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -118,6 +119,9 @@ REFUSED = {
         m, {"blocks.1.mlp_out": torch.ones(6, 16)}
     ),
     "as many predictions": lambda m: measure.score(torch.zeros(2, 2, dtype=torch.int64), A, B),
+    "no intervention": lambda m: measure.accuracy(m, A, B, []),
+    "attention to no class": lambda m: measure.class_attention(m, [], 3, 0),
+    "sums of no class": lambda m: carries.sample_classes([], 3, GENERATOR),
 }
 
 
@@ -189,7 +193,7 @@ def test_a_hook_that_works_in_place_changes_its_own_point_only():
 
 
 def test_a_hook_is_told_the_positions_of_what_it_is_given(small):
-    """They outlast copies, and a cache has plain names."""
+    """They outlast copies, and a cache has them."""
     points, cache = {}, {}
     keep = cache_hook(cache)
     small(tokens_of(SMALL), lambda name, x: points.update({name: x.shape}) or keep(name, x), [6, 4])
@@ -199,7 +203,7 @@ def test_a_hook_is_told_the_positions_of_what_it_is_given(small):
         few = last and not name.endswith(("resid_pre", "attn.k", "attn.v"))
         assert name.positions == ((6, 4) if few else tuple(range(7)))
         assert rows == len(name.positions)
-    assert [type(name) for name in cache] == [str] * len(points)
+    assert [name.positions for name in cache] == [name.positions for name in points]
 
 
 def test_a_watcher_changes_nothing(small):
@@ -244,7 +248,7 @@ def test_a_hook_works_whatever_positions_it_was_made_for(small, kind, positions)
                 small(tokens, wrapped, model_read)
 
 
-def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
+def test_cached_activations_are_taken_at_their_own_positions(small):
     tokens, source_tokens = tokens_of(SMALL), tokens_of(SMALL, seed=9)
     _, cache = small.run_with_cache(source_tokens)
     patch, reversed_cache = (
@@ -254,10 +258,41 @@ def test_cached_activations_are_taken_in_their_own_order_or_refused(small):
     expected = small(tokens, patch.hook(small, drawn(SMALL, 9)))
     for source in (cache, reversed_cache, {name: x.double() for name, x in cache.items()}):
         assert torch.equal(small(tokens, patch.hook(small, source)), expected)
-        logits = small(tokens, patch.hook(small, source, [6, 5]), [6, 5])
-        assert_close(logits, expected[:, [6, 5]])
-    with pytest.raises(BadInput, match="expected positions in ascending order"):
-        patch.hook(small, cache, [6, 5, 4, 3, 2, 1, 0])
+        for read in ([6, 5], [6, 5, 4, 3, 2, 1, 0]):
+            logits = small(tokens, patch.hook(small, source, read), read)
+            assert_close(logits, expected[:, read])
+
+
+@pytest.mark.parametrize("cached", [[5, 6], [6, 5], [4], [6, 5, 4, 3, 2, 1, 0]])
+@pytest.mark.parametrize("read", [None, [5], [6, 5], [5, 4]])
+def test_a_cache_of_some_positions_is_taken_at_these_or_refused(small, cached, read):
+    """Its names know them: those read out, kept by a hook, or of a new dict with other values."""
+    tokens, name, numbers = tokens_of(SMALL), "blocks.1.hook_mlp_out", drawn(SMALL, 9)
+    patch, mean = Patch(mlps={1}), MeanAblation(mlps={1})
+    by_hook: dict[str, torch.Tensor] = {}
+    small(tokens, cache_hook(by_hook, "blocks.1.mlp_out"))  # of other positions, and replaced
+    small(tokens_of(SMALL, seed=9), cache_hook(by_hook, "blocks.1.mlp_out"), cached)
+    read_out = measure.activations(small, *numbers, name, read=cached)
+    fast = engine.reader(small, {"blocks.1.mlp_out"}, cached)(tokens_of(SMALL, seed=9))
+    averaged = {point: x.mean(0) for point, x in read_out.items()}
+    sources = [(patch, by_hook), (patch, read_out), (patch, fast), (mean, averaged)]
+    for intervention, source in sources:
+        expected = small(tokens, intervention.hook(small, numbers, read), read)
+        if {*(read or range(LAYOUT.length))} <= {*cached}:
+            assert_close(small(tokens, intervention.hook(small, source, read), read), expected)
+        else:
+            with pytest.raises(BadInput, match=re.escape(f"values for the positions {cached}")):
+                small(tokens, intervention.hook(small, source, read), read)
+
+
+def test_a_plain_name_in_a_cache_has_all_positions(small):
+    cache = measure.activations(small, *drawn(SMALL), "blocks.1.mlp_out", read=[5])
+    source = {str(name): x for name, x in cache.items()}
+    with pytest.raises(BadInput, match=r"expected the positions \[0, 1, 2, 3, 4, 5, 6\]"):
+        Patch(mlps={1}).hook(small, source, [5])
+    everything = measure.activations(small, *drawn(SMALL), None)
+    _, from_pass = small.run_with_cache(tokens_of(SMALL), [*cache])
+    assert {type(name) for name in (*everything, *from_pass)} == {str}
 
 
 # ---------------------------------------------------------------- a model that was changed

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from carry_core import load, runs
+from carry_core import files, load, runs
 from carry_core.errors import BadInput
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import catalogue
@@ -95,3 +95,25 @@ def test_what_contradicts_a_path_s_records_is_one_line(root, of, wrong):
     with pytest.raises(BadInput, match="recipe 'paper': leave both out with a path"):
         of(path, **wrong)
     assert load(path, "ours", recipe="paper").source == "ours"
+
+
+def test_the_installed_package_says_which_runs_it_has_and_where_the_others_are(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("CARRY_DATA", raising=False)
+    monkeypatch.setattr(files, "PACKAGED", tmp_path)
+    save(tmp_path / "runs", "paper")
+    leading = {NAME: "paper", "not_shipped": "quick"}
+    (tmp_path / "runs" / "leading.json").write_text(json.dumps(leading))
+    assert load(NAME).numbers == (0,)
+    place = f"the installed package has the runs of {NAME} alone, and the repository has the others"
+    for name, of in (("not_shipped", {}), ("not_listed", {}), (NAME, {"runs": [3]})):
+        with pytest.raises(BadInput, match=f"{name}.*{place}"):
+            load(name, **of)
+
+
+def test_no_runs_are_no_choice(root):
+    save(root)
+    for place in (NAME, root / NAME / "paper"):
+        with pytest.raises(BadInput, match=r"runs=\[\]: expected"):
+            load(place, runs=[])
