@@ -91,6 +91,9 @@ class Point(str):
         return int(self.split(".")[1])
 
 
+torch.serialization.add_safe_globals([Point])  # so that `torch.load` reads a cache with such names
+
+
 class PassEnd(Exception):
     """Ends a forward pass whose rest is not needed."""
 
