@@ -12,8 +12,10 @@ import pytest
 
 from carry_core import Ablation
 from carry_core.files import ROOT
+from carry_paper.findings.corners import STATES
 from carry_paper.pages.playground import address
 from carry_paper.plots.attention import attention_grid
+from carry_paper.plots.corners import in_the_plane
 from carry_paper.plots.last_layer import PARTS, draw_parts
 from carry_paper.plots.outcomes import carry_bars, cell_bars
 from carry_paper.plots.planes import plane_figure
@@ -146,6 +148,19 @@ def test_planes_of_our_run_have_its_link_and_the_author_s_have_none():
         (f"{AUTHORS}, run 4, {place}", ""),
         (f"{OURS}, run 5, {place}", f' data-try="{html.escape(RUN_LINK)}"'),
     ]
+
+
+@pytest.mark.parametrize(("n_runs", "n_parts"), [(6, 3), (5, 3), (1, 1)])
+def test_runs_in_the_plane_of_carry_and_nine_stand_in_twos_on_a_phone(n_runs, n_parts):
+    sums = pd.DataFrame(
+        {"state": STATES, "carry": [0.0, 0.5, 1.0, 1.0], "nine": [0.0, 1.0, 0.0, 0.0]}
+    )
+    names = [f"run {run}" for run in range(n_runs)]
+    parts = inlined(svg(in_the_plane(dict.fromkeys(names, sums))), "f", "").split("<svg")[1:]
+    assert [re.findall(r">(run \d)<", part) for part in parts] == [
+        names[2 * i : 2 * i + 2] for i in range(n_parts)
+    ]
+    assert all(part.count("ten or more") == part.count("less than nine") == 1 for part in parts)
 
 
 @pytest.mark.parametrize(
