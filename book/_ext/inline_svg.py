@@ -42,7 +42,7 @@ EMPTY = re.compile(r"<g\b[^>]*/>")
 # Nothing refers to it, and equal pictures share it.
 PICTURE_ID = re.compile(r' id="image[0-9a-f]+"')
 # As carry_paper.plots.hover names panels, bars, points, bars of colours and maps.
-PANEL = re.compile(r'<g id="panel ([^"]*)">')
+PANEL = re.compile(r'<g id="panel ([^"|]*)(?:\|([^"]*))?">')
 VALUE = re.compile(r'<g id="value ([^"]*)">')
 DOTS = re.compile(r'<g id="dots ([^"]*)">(.*?)</g>(?=</g>)')
 SCALE = re.compile(r'<g id="scale (\w+)">')
@@ -77,6 +77,13 @@ def with_attributes(found: re.Match[str]) -> str:
     if links:
         attributes += f' data-links="{links}"'
     return f"<{tag} {before}{attributes}"
+
+
+def with_link(found: re.Match[str]) -> str:
+    """Return the begin of a panel that has its name, and its link if any, as attributes."""
+    name, link = found.groups()
+    attribute = f' data-try="{link}"' if link else ""
+    return f'<g data-panel="{name}"{attribute}>'
 
 
 def with_names(found: re.Match[str]) -> str:
@@ -198,7 +205,7 @@ def inlined(svg: str, prefix: str, alt: str) -> str:
     svg = COLOUR.sub(lambda found: f"var(--figure-{VARIABLES[found[0].lower()]}, {found[0]})", svg)
     svg = MAP.sub(with_attributes, svg)
     svg = DOTS.sub(with_names, svg)
-    svg = PANEL.sub(r'<g data-panel="\1">', VALUE.sub(r'<g data-value="\1">', svg))
+    svg = PANEL.sub(with_link, VALUE.sub(r'<g data-value="\1">', svg))
     svg = SCALE.sub(r'<g class="scale \1">', svg)
     svg = LINK.sub(r'<g data-try="\1">\2</g>', svg)
     svg = svg.replace('<g id="numeral">', '<g class="numeral">')

@@ -1,5 +1,5 @@
 // Every figure can be saved as SVG and enlarged, says what one points at, and opens the playground
-// where a bar has an intervention that this can show. book/_ext/inline_svg.py writes the names and values;
+// where a bar, a cell or a panel is of a run that this has. book/_ext/inline_svg.py writes the names and values;
 // book/_ext/data_links.py writes the line below each figure.
 "use strict";
 
@@ -50,9 +50,10 @@
     const target = event.target;
     const map = target.closest("[data-values]");
     const own = map ? nameOf(map, cellAt(map, event)) : target.closest("[data-value]")?.dataset.value;
-    if (!own) return "";
+    const link = linkAt(event);
+    if (!own && !link) return "";
     const panel = target.closest("[data-panel]")?.dataset.panel;
-    return (panel ? `${panel}, ${own}` : own) + (linkAt(event) ? " (click: try it)" : "");
+    return [panel, own].filter(Boolean).join(", ") + (link ? " (click: try it)" : "");
   }
 
   function showHint(event) {

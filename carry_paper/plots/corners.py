@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from carry_paper.findings.corners import STATES
 from carry_paper.plots.hover import name_dots
+from carry_paper.plots.planes import dots as legend_dots
+from carry_paper.plots.sides import SIDE
 from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, with_data
 
 COLOURS = dict(zip(STATES, (CLASS_COLOURS[i] for i in (0, 1, 4, 3)), strict=True))
@@ -19,37 +21,57 @@ LABELS = {
     "high": "ten or more",
 }
 DOTS = 120  # of each state in a panel
+ABREAST = 2  # panels on a phone
 
 
 @with_data
 def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Return a figure of sums in the plane of carry and nine, a panel for each run.
 
-    `runs` has the rows of `corners.coordinates`, by the title of the panel.
+    `runs` has the rows of `corners.coordinates`, by the title of the panel. The built page has all
+    panels in a row, and on a phone two.
     """
+    titles = list(runs)
+    abreast = min(ABREAST, len(titles))
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
-    axes = figure.subplots(1, len(runs), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, (title, rows) in zip(axes, runs.items(), strict=True):
-        for at in (0, 1):
-            ax.axvline(at, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
-        for state in STATES:
-            of = rows[rows.state == state]
-            dots = of.sample(min(DOTS, len(of)), random_state=0)
-            look: dict[str, Any] = {"s": 7, "color": COLOURS[state], "alpha": 0.45}
-            ax.scatter(dots.carry, dots.nine, linewidths=0, rasterized=True, **look)
-            ax.scatter(of.carry.mean(), of.nine.mean(), s=60, marker="P", color=COLOURS[state])
-        ax.set(title=title, xlabel="towards ≥ 10")
-        ax.set_xticks((0, 0.5, 1))
-    axes[0].set_ylabel("towards nine")
-    entries = []
-    for state in STATES:
-        entry = Line2D([], [], linestyle="none", marker="o", label=LABELS[state])
-        entry.set_color(COLOURS[state])
-        entries.append(entry)
-    figure.legend(
-        handles=entries, loc="outside lower center", ncols=4, title="the next column adds to"
-    )
+    parts = figure.subfigures(1, -(-len(titles) // abreast), squeeze=False)[0]
+    legend: dict[str, Any] = {
+        "handles": legend_dots([*LABELS.values()], [*COLOURS.values()]),
+        "title": "the next column adds to",
+        "loc": "outside lower center",
+        "ncols": 2,
+        "fontsize": 7,
+        "handlelength": 0.8,
+        "columnspacing": 0.6,
+    }
+    first = None
+    for i, part in enumerate(parts):
+        part.set_gid(f"{SIDE}{i}")
+        for place in range(abreast):
+            ax = part.add_subplot(1, abreast, place + 1, sharex=first, sharey=first)
+            first = first or ax
+            if i * abreast + place < len(titles):
+                title = titles[i * abreast + place]
+                _draw_run(ax, runs[title])
+                ax.set(title=title, ylabel="" if place else "towards nine")
+                ax.tick_params(labelleft=not place)
+            else:
+                ax.set_visible(False)
+        part.legend(**legend)
     return figure
+
+
+def _draw_run(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw the sums of a run, and the mean of each state as a cross."""
+    for at in (0, 1):
+        ax.axvline(at, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+    for state in STATES:
+        of = rows[rows.state == state]
+        dots = of.sample(min(DOTS, len(of)), random_state=0)
+        look: dict[str, Any] = {"s": 7, "color": COLOURS[state], "alpha": 0.45}
+        ax.scatter(dots.carry, dots.nine, linewidths=0, rasterized=True, **look)
+        ax.scatter(of.carry.mean(), of.nine.mean(), s=60, marker="P", color=COLOURS[state])
+    ax.set(xlabel="towards ≥ 10", xticks=(0, 0.5, 1))
 
 
 @with_data

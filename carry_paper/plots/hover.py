@@ -25,7 +25,7 @@ COLOUR_BAR = "<colorbar>"  # matplotlib's label of such a panel
 
 PANEL, VALUE, DOTS, MAP = "panel ", "value ", "dots ", "map "  # begin the ids
 LARGEST_NAMED_MAP = 2_000  # cells: a larger heat map does not say its values
-BETWEEN = "|"  # names in a list
+BETWEEN = "|"  # names in a list, and the name and the link of a panel
 SEPARATOR = ";"  # of a map's number of columns, names of rows and columns, values and links
 
 
@@ -171,7 +171,7 @@ def names_as_ids(figure: Figure) -> Iterator[None]:
         named += [part for part in ax.collections if isinstance(part, QuadMesh)]
     before = [(part, part.get_gid(), part.get_rasterized()) for part in named]
     for ax, head in heads.items():
-        ax.set_gid(PANEL + _panel(head))
+        ax.set_gid(BETWEEN.join(filter(None, (PANEL + _panel(head), ax.get_url()))))
         for bars in ax.containers:
             if isinstance(bars, BarContainer):
                 _name_bars(bars, head)

@@ -143,10 +143,12 @@ def plane_figure(
     height: float,
     stacked: bool = True,
     rows: Rows = (),
+    link: str | None = None,
 ) -> Figure:
     """Return a figure with the planes of each side, coloured by digit.
 
-    They are coloured by `carry_class` if the names of `classes` are given.
+    They are coloured by `carry_class` if the names of `classes` are given. The `link` is as in
+    `sides.Layout`.
     """
     hue, names = ("carry_class", classes) if classes else ("digit", "0123456789")
     colours = class_colours(len(classes)) if classes else DIGIT_COLOURS
@@ -154,7 +156,8 @@ def plane_figure(
     def draw(figure: SubFigure, side: Arrays) -> None:
         plane_grid(figure, side, hue, names, colours, rows)
 
-    return subfigures(sides, draw, height=height, stacked=stacked, legend=dots(names, colours))
+    legend = dots(names, colours)
+    return subfigures(sides, draw, height=height, stacked=stacked, legend=legend, link=link)
 
 
 class Decision(NamedTuple):
@@ -185,6 +188,7 @@ def decision_figure(
     *,
     height: float,
     columns: Mapping[int, str] | None = None,
+    link: str | None = None,
 ) -> Figure:
     """Return a figure with a row of planes for each decision, in two colours (Fig. 4, 7, 16, …).
 
@@ -198,6 +202,7 @@ def decision_figure(
         height: The height of a side, in inches.
         columns: The columns of the sum that are drawn, with their titles; all if None. Those in
             which a row has nothing to decide are left out.
+        link: As in `sides.Layout`.
     """
     titles = columns or _column_titles(len(patterns[0]))
     open_cells = [[i for i in titles if _is_open(decision, patterns, i)] for decision in decisions]
@@ -220,7 +225,7 @@ def decision_figure(
     legend = dots([*names], [*names.values()])
     legend.append(Line2D([], [], **THRESHOLD, label="best threshold"))
     stacked = n_columns > MOST_BESIDE
-    return subfigures(sides, draw, height=height, legend=legend, stacked=stacked)
+    return subfigures(sides, draw, height=height, legend=legend, stacked=stacked, link=link)
 
 
 def _is_open(decision: Decision, patterns: Sequence[str], column: int) -> bool:

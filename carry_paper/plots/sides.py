@@ -25,12 +25,14 @@ class Layout(TypedDict, total=False):
         stacked: True if the author's side is above ours, not left of it.
         titles: The title of a side, by its name, where that is not the name itself.
         legend: Entries of a legend below all sides; or two legends, by their titles.
+        link: An address that our panels open, in the built page; None if there is none.
     """
 
     height: Required[float]
     stacked: bool
     titles: Mapping[str, str]
     legend: Sequence[Artist] | Mapping[str, Sequence[Artist]]
+    link: str | None
 
 
 @with_data
@@ -51,6 +53,8 @@ def subfigures(
     for i, (part, (name, data)) in enumerate(zip(parts, sides.items(), strict=True)):
         part.suptitle(_title(name, data, layout.get("titles")), weight="bold")
         draw(part, data)
+        for ax in part.axes if name == OURS else ():
+            ax.set_url(layout.get("link"))
         if not is_stacked:
             # The built page puts such parts below each other where there is no room for both.
             part.set_gid(f"{SIDE}{i}")

@@ -1,5 +1,7 @@
 """What figures do on a page: they enlarge, name what one points at, and open the playground."""
 
+import html
+import re
 import runpy
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,10 +12,13 @@ import pytest
 
 from carry_core import Ablation
 from carry_core.files import ROOT
+from carry_paper.findings.corners import STATES
 from carry_paper.pages.playground import address
 from carry_paper.plots.attention import attention_grid
+from carry_paper.plots.corners import in_the_plane
 from carry_paper.plots.last_layer import PARTS, draw_parts
 from carry_paper.plots.outcomes import carry_bars, cell_bars
+from carry_paper.plots.planes import plane_figure
 from carry_paper.plots.sides import AUTHORS, OURS, subfigures
 from carry_paper.plots.style import svg
 from carry_train import groups
@@ -26,6 +31,8 @@ STRIP = """<svg class="strip">
 <g class="ours"><path d="M6 9h0"><title>run 2 shows it</title></path>
 <path d="M18 9h0"><title>run 3 shows it</title></path></g></svg>"""
 LINK = address(f"{groups.MAIN}/2", intervention=Ablation(mlps={1}))
+RUN_LINK = address(f"{groups.MAIN}/5")
+inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
 
 
 def attention_of(run: int) -> dict[str, object]:
@@ -45,10 +52,17 @@ def bars() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).assign(without="the final MLP")
 
 
+def plane(run: int) -> dict[str, object]:
+    """A plane of three sums."""
+    place = {"layer": np.array([0]), "after": np.array(["MLP"]), "position": np.array([2])}
+    points = {name: np.array([[0.0, 1.0, 2.0]]) for name in ("x", "y")}
+    labels = {"share": np.array([[0.5, 0.25]]), "digit": np.array([[3, 4, 5]])}
+    return {"run": np.array(run), **place, **points, **labels}
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     """The address of a page with two figures, with the book's own styles and scripts."""
-    inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
     sides = {AUTHORS: attention_of(4), OURS: attention_of(5)}
     maps = subfigures(sides, lambda part, side: attention_grid(part, side, LAYOUT), height=4.0)
     links = {("the final MLP", "2"): LINK}
@@ -56,11 +70,12 @@ def page(tmp_path: Path) -> str:
     cells = subfigures(
         {OURS: parts}, lambda part, frame: draw_parts(part, frame, MAP_LINKS), height=2.0
     )
-    figures = [maps, carry_bars({OURS: bars()}, "without", links=links), cells]
-    html = [inlined(svg(figure), f"f{i}", "A figure.") for i, figure in enumerate(figures)]
+    planes = plane_figure({AUTHORS: plane(4), OURS: plane(5)}, height=2.0, link=RUN_LINK)
+    figures = [maps, carry_bars({OURS: bars()}, "without", links=links), cells, planes]
+    in_page = [inlined(svg(figure), f"f{i}", "A figure.") for i, figure in enumerate(figures)]
     static = ROOT / "book" / "_static"
     head = f'<link rel="stylesheet" href="{(static / "page.css").as_uri()}">'
-    body = STRIP + "".join(f"<figure>{figure}</figure>" for figure in html)
+    body = STRIP + "".join(f"<figure>{figure}</figure>" for figure in in_page)
     script = f'<script src="{(static / "figures.js").as_uri()}"></script>'
     article = f'<article style="max-width: 760px">{body}</article>'
     path = tmp_path / "notebooks" / "page.html"
@@ -100,6 +115,8 @@ def test_pointing_at_a_cell_or_a_bar_names_its_run_part_and_value(browser, page)
     assert linked == "our weights, run 2, final MLP: 0.75 (click: try it)"
     other = point_at(browser, "[data-links] path:nth-of-type(8)", 0.5, 0.5)
     assert other == "our weights, run 2, stream that enters: 0.75"
+    dots = point_at(browser, "[data-panel][data-try] image", 0.5, 0.5)
+    assert dots == "our weights, run 5, layer 0, pos. 2, after MLP (click: try it)"
 
 
 def test_a_run_that_one_points_at_is_lit_in_bars_and_strips(browser, page):
@@ -123,9 +140,36 @@ def test_bars_of_cells_have_the_links_of_their_part_and_run():
     assert set(addresses) == {LINK}
 
 
+def test_planes_of_our_run_have_its_link_and_the_author_s_have_none():
+    figure = plane_figure({AUTHORS: plane(4), OURS: plane(5)}, height=2.0, link=RUN_LINK)
+    panels = re.findall(r'data-panel="([^"]*)"( data-try="[^"]*")?', inlined(svg(figure), "f", ""))
+    place = "layer 0, pos. 2, after MLP"
+    assert panels == [
+        (f"{AUTHORS}, run 4, {place}", ""),
+        (f"{OURS}, run 5, {place}", f' data-try="{html.escape(RUN_LINK)}"'),
+    ]
+
+
+@pytest.mark.parametrize(("n_runs", "n_parts"), [(6, 3), (5, 3), (1, 1)])
+def test_runs_in_the_plane_of_carry_and_nine_stand_in_twos_on_a_phone(n_runs, n_parts):
+    sums = pd.DataFrame(
+        {"state": STATES, "carry": [0.0, 0.5, 1.0, 1.0], "nine": [0.0, 1.0, 0.0, 0.0]}
+    )
+    names = [f"run {run}" for run in range(n_runs)]
+    parts = inlined(svg(in_the_plane(dict.fromkeys(names, sums))), "f", "").split("<svg")[1:]
+    assert [re.findall(r">(run \d)<", part) for part in parts] == [
+        names[2 * i : 2 * i + 2] for i in range(n_parts)
+    ]
+    assert all(part.count("ten or more") == part.count("less than nine") == 1 for part in parts)
+
+
 @pytest.mark.parametrize(
     ("selector", "link"),
-    [("[data-try] path", LINK), ("[data-links] path:nth-of-type(9)", *MAP_LINKS.values())],
+    [
+        ("[data-try] path", LINK),
+        ("[data-links] path:nth-of-type(9)", *MAP_LINKS.values()),
+        ("[data-panel][data-try] image", RUN_LINK),
+    ],
 )
 def test_a_click_on_a_bar_or_a_cell_opens_the_playground(browser, page, selector, link):
     browser.open(page)

@@ -7,19 +7,22 @@ from collections import Counter
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from carry_core import Ablation
+from carry_core import Ablation, Patch, encode
 from carry_core.errors import BadInput
+from carry_paper import catalogue
 from carry_paper.ledger import ledger, report, tally
 from carry_paper.ledger.claims import claims
 from carry_paper.pages import author_side, box
 from carry_paper.pages.html import slug
-from carry_paper.pages.links import playground_links
+from carry_paper.pages.links import playground_links, swap_links
 from carry_paper.pages.page import Page
 from carry_paper.plots import style
 from carry_paper.plots.sides import AUTHORS, OURS
@@ -172,3 +175,17 @@ def test_only_shipped_runs_that_the_playground_has_are_linked():
     assert f"run={MAIN}/2&" in links["without the MLP", "2"]
     for other in ({"source": "author"}, {"path": Path("mine")}, {"group": OTHER}):
         assert playground_links(page_with(**of_page | other), parts) == {}
+
+
+def test_a_swap_that_is_linked_takes_the_carry_from_the_hundreds():
+    """In run 0 head 1:0 decides: with it, or with the final MLP, 352 + 271 is 523."""
+    loaded = catalogue.load(MAIN)
+    page = page_with(source="ours", path=None, group=MAIN, runs=loaded)
+    links = swap_links(page, {0: 0})
+    assert [*links] == [("one head", "0"), ("final MLP", "0")]
+    model, layout = loaded.model(0), loaded.config.layout
+    tokens = encode(torch.tensor([352]), torch.tensor([271]), layout)
+    for link in links.values():
+        patch = Patch.from_json(unquote(link.partition("&do=")[2]))
+        logits = model(tokens, patch.hook(model))[0, list(layout.answer)]
+        assert logits.argmax(-1).tolist() == [5, 2, 3]
