@@ -128,6 +128,12 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
     return {**fields, "low": float(low), "high": float(high), "verdict": verdict}
 
 
+def tried_settings() -> pd.DataFrame:
+    """Return the rows of `by_setting` for what the paper tried, by group, from the stored table."""
+    of_map = by_setting(cells.stored_runs("ours", cells.STEP, cells.PROCESSOR))
+    return of_map[of_map.tried].drop_duplicates("group").set_index("group")
+
+
 def settings(evidence: Evidence) -> pd.DataFrame:
     """Share of runs that carry as the paper says, with a row for each setting of its (abstract).
 
@@ -139,10 +145,10 @@ def settings(evidence: Evidence) -> pd.DataFrame:
         BadInput: The source is the author's.
     """
     if evidence.source == "author":
-        raise BadInput(f"The author's release has six runs of a setting; the map has {len(NUMBERS)}.")
-    of_map = by_setting(cells.stored_runs(evidence.source, cells.STEP, cells.PROCESSOR))
-    of_groups = of_map[of_map.tried].drop_duplicates("group").set_index("group")[SUMMARY]
-    of_groups = of_groups.reindex(IN_THE_PAPER)
+        raise BadInput(
+            f"The author's release has six runs of a setting; the map has {len(NUMBERS)}."
+        )
+    of_groups = tried_settings()[SUMMARY].reindex(IN_THE_PAPER)
     of_groups.insert(0, "value", of_groups.show / of_groups.learn.clip(lower=1))
     return of_groups.set_index("by minute: " + of_groups.index)
 

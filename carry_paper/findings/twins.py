@@ -187,9 +187,10 @@ def unrelated(base_rows: pd.DataFrame, numbers: Collection[int]) -> dict[str, fl
     rows = base_rows[base_rows.run.isin(numbers)]
     first, second = np.triu_indices(len(rows), 1)
     late, nine = rows.late.to_numpy(float), rows.nine.to_numpy(float)
-    words = rows.late.map(who_writes).to_numpy()
+    words = rows.late.map(who_writes, na_action="ignore").to_numpy()
+    have_words = ~(np.isnan(late[first]) | np.isnan(late[second]))
     return {
         "late": float(np.nanmean(np.abs(late[first] - late[second]))),
-        "flip": float((words[first] != words[second]).mean()),
+        "flip": float((words[first] != words[second])[have_words].mean()),
         "nine": float(np.nanmean(np.abs(nine[first] - nine[second]))),
     }

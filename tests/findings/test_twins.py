@@ -121,6 +121,8 @@ def test_unrelated_runs_are_compared_each_with_each():
     assert twins.unrelated(base, NUMBERS[:3]) == pytest.approx(
         {"late": 2 / 3, "flip": 1, "nine": 0}
     )
+    without = base.assign(late=base.late.where(base.run != NUMBERS[1]))
+    assert twins.unrelated(without, NUMBERS[:3]) == pytest.approx({"late": 1, "flip": 1, "nine": 0})
 
 
 # ---- the map
