@@ -455,7 +455,7 @@ class Replacement:
 
 
 def cached_values(source: Cache) -> dict[str, Tensor]:
-    """Return a cache under our names, which are `Point`s where its own are.
+    """Return a cache under our names; a `Point` keeps its positions.
 
     Its own may be TransformerLens's.
     """
