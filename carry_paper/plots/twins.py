@@ -1,6 +1,7 @@
 """Twins beside their bases: what moves the late share, and how it settles in training."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
         mean = of.change.mean()
         ax.vlines(mean, y - 0.38, y + 0.38, color=INK, linewidth=2.2, zorder=3)
-        place = {"textcoords": "offset points", "xytext": (4, 0), "va": "top"}
+        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (4, 0), "va": "top"}
         ax.annotate(f"{mean:.2f}", (mean, y - 0.4), fontsize=8, weight="bold", **place)
         if not y:
             ax.axvline(mean, color=FAINT, linewidth=0.9, linestyle=DASHES)
