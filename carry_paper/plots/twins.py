@@ -26,26 +26,28 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         what: The outcome in words.
         unrelated: The mean change between runs that share nothing.
     """
-    figure = Figure(figsize=(WIDTH, 0.44 * len(names) + 1.1), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.58 * len(names) + 0.8), layout="constrained")
     ax = figure.subplots()
     for y, (new, name) in enumerate(names.items()):
         of = pairs[pairs.new == new]
-        spread = np.random.default_rng(0).permutation(np.linspace(-0.26, 0.26, len(of)))
+        # Above its row, so that a phone, which shows the left half, shows the means.
+        ax.text(-0.01, y - 0.38, name, va="bottom")
+        spread = np.random.default_rng(0).permutation(np.linspace(-0.22, 0.22, len(of)))
         dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, alpha=0.6, linewidths=0)
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
         mean = of.change.mean()
-        ax.vlines(mean, y - 0.38, y + 0.38, color=INK, linewidth=2.2, zorder=3)
-        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (4, 0), "va": "top"}
-        ax.annotate(f"{mean:.2f}", (mean, y - 0.4), fontsize=8, weight="bold", **place)
+        ax.vlines(mean, y - 0.3, y + 0.3, color=INK, linewidth=2.2, zorder=3)
+        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (4, 0), "va": "bottom"}
+        ax.annotate(f"{mean:.2f}", (mean, y + 0.32), fontsize=8, weight="bold", **place)
         if not y:
             ax.axvline(mean, color=FAINT, linewidth=0.9, linestyle=DASHES)
     ax.axvline(unrelated, color=FAINT, linewidth=0.9, linestyle=DOTTED)
     top = ax.get_xaxis_transform()
     ax.text(unrelated, 1.01, "any two bases", transform=top, ha="center", fontsize=7.5, color=FAINT)
-    ax.set_yticks(range(len(names)), list(names.values()))
-    ax.tick_params(axis="y", length=0, labelsize=8.5)
-    ax.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.45, -0.55))
-    ax.set_xlabel(f"change of the {what}, from base to twin")
+    ax.set_yticks([])
+    ax.spines.left.set_visible(False)
+    ax.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.55, -0.8))
+    ax.set_xlabel(f"change of the {what}, from base to twin", loc="left")
     return figure
 
 
