@@ -33,7 +33,7 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         # Above its row, so that a phone, which shows the left half, shows the means.
         ax.text(-0.01, y - 0.38, name, va="bottom")
         spread = np.random.default_rng(0).permutation(np.linspace(-0.22, 0.22, len(of)))
-        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, alpha=0.6, linewidths=0)
+        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
         mean = of.change.mean()
         ax.vlines(mean, y - 0.3, y + 0.3, color=INK, linewidth=2.2, zorder=3)
@@ -70,7 +70,7 @@ def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) ->
     for ax, (new, name) in zip(panels, names.items(), strict=True):
         of = pairs[pairs.new == new]
         ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DASHES)
-        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.6, linewidths=0)
+        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
         name_dots(dots, _ends(of))
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
         ax.set_xticks([0, 0.5, 1])
