@@ -19,7 +19,7 @@ def test_runs_on_the_way_are_compared_with_what_they_become():
     assert way.index.tolist() == [2, 10, 20]
     assert way.runs.tolist() == [0, 3, 4]
     assert way.change[10] == pytest.approx((0.4 + 0.7 + 0) / 3)
-    assert way["rank"][20] == pytest.approx(0.8 - 0.06, abs=0.1)
+    assert way["rank"][20] == pytest.approx(3.5 / (4.5 * 5) ** 0.5)  # ties share a rank
     assert way.flip[20] == pytest.approx(0.5)  # 1.0 is late, and 0.9 is not
     assert way.low[20] < way.change[20] < way.high[20]
     assert way.change.isna().tolist() == [True, False, False]
