@@ -149,7 +149,7 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	  $(PY) -m pip install --quiet --constraint requirements.lock jupyterlab
 	@.venv/bin/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) _build/lab
 
-ASKED = $(foreach word,groups=GROUPS group=GROUP runs=RUNS recipe=RECIPE new=NEW steps=STEPS epochs=EPOCHS precision=PRECISION \
+ASKED = $(foreach word,groups=GROUPS group=GROUP runs=RUNS recipe=RECIPE new=NEW since=SINCE steps=STEPS epochs=EPOCHS precision=PRECISION \
   split_seed=SPLIT_SEED init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
@@ -158,7 +158,7 @@ train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 
-cell: cluster $(READY) ## train runs, store what is measured of them and throw their weights away: GROUP=… RUNS=200-231 RECIPE=minute [NEW=mask] [STEPS=N] [EPOCHS=N] [PROFILE=slurm]
+cell: cluster $(READY) ## train runs, store what is measured of them and throw their weights away: GROUP=… RUNS=200-231 RECIPE=minute [NEW=mask+order] [SINCE=N] [STEPS=N] [EPOCHS=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) cell $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=cell $(ASKED)
 

@@ -415,7 +415,8 @@ class Trainer:
             for name, rows in part(together, "history/").items()
         }
         for i, (_, record) in enumerate(states):
-            self.set_dropout_state(i, record["dropout"])
+            if "dropout" in record:  # a fork's masks are new from here on
+                self.set_dropout_state(i, record["dropout"])
             self.sessions[i] = [*record.get("sessions", [])]
             before = {key: record[key] for key in self.made_by if key in record}
             if before != self.made_by:

@@ -66,21 +66,22 @@ def runs_of_cell(request: Mapping[str, str]) -> list[str]:
 
     Args:
         request: `group`, and what `carry cell` takes, each of which may be missing or empty:
-            `runs`, `recipe`, `new`, `steps`, `epochs`, `precision`.
+            `runs`, `recipe`, `new`, `since`, `steps`, `epochs`, `precision`.
 
     Raises:
         BadInput: There is no such cell, or its runs cannot be trained by this step here.
     """
     name = request.get("group") or groups.MAIN
-    steps, epochs = (parse_whole(word, request) for word in ("steps", "epochs"))
+    steps, epochs, since = (parse_whole(word, request) for word in ("steps", "epochs", "since"))
     new = request.get("new") or cells.NOTHING
-    cell = cells.find_cell(name, request.get("recipe") or cell_map.RECIPE, new, steps, epochs)
+    recipe = request.get("recipe") or cell_map.RECIPE
+    cell = cells.find_cell(name, recipe, new, steps, epochs, since)
     numbers = loop.parse_run_numbers(request.get("runs") or cells.RUNS, cell.group)
     todo = cells.missing(cell, numbers, requested_precision(request.get("precision") or "fp32"))
     stamps = []
     for run in todo:
         length = f"{steps or ALL_EPOCHS}.{epochs or ALL_EPOCHS}"
-        stamp = Path(f"cells/{name}/{cell.recipe.name}/{new}/{length}/run{run}")
+        stamp = Path(f"cells/{name}/{recipe}/{new}.{cell.since}/{length}/run{run}")
         stamp.unlink(missing_ok=True)  # it may be left from a row that was removed since
         stamps.append(str(stamp))
     return stamps

@@ -181,8 +181,9 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
     default=cells.NOTHING,
     help="What each run has that the run with its number has not, by a seed of its own: one"
     " rounding unit in an initial weight of each matrix, or other dropout masks, another order of"
-    " the training sums, another split, other initial weights.",
+    " the training sums, both of these, another split, other initial weights.",
 )
+@click.option("--since", type=COUNT, help="With mask+order: a fork, its base up to this epoch.")
 @click.option("--steps", type=COUNT, help="Length of the schedule [default: the recipe's].")
 @click.option("--epochs", type=COUNT, help="Stop after these epochs [default: all].")
 @click.option(
@@ -198,6 +199,7 @@ def cell_command(
     numbers: str,
     recipe: str,
     new: str,
+    since: int | None,
     steps: int | None,
     epochs: int | None,
     precision: str,
@@ -209,7 +211,7 @@ def cell_command(
     """
     clock = loop.Clock(minutes)
     torch.set_num_threads(1)  # the last bits depend on it
-    cell = cells.find_cell(group, recipe, new, steps, epochs)
+    cell = cells.find_cell(group, recipe, new, steps, epochs, since)
     check_writable(cells.path_of().parent)
     request = REQUESTS[precision]
     todo = cells.missing(cell, loop.parse_run_numbers(numbers, cell.group), request)

@@ -2,9 +2,9 @@
 
 A cell is a group, a recipe of some length, and runs. All runs of a cell have their own seeds, or
 one thing `new`: then that stream has the seed `NEW_SEEDS` + run, and everything else is that of the
-run with the same number in the cell where nothing is new, its base. `twins` compares the two. The
-same run by another step, or on another processor, has another row, as the last bits make another
-run of it.
+run with the same number in the cell where nothing is new, its base. `twins` compares the two. A
+*fork* is its base up to some epoch, and only what comes `since` is new. The same run by another
+step, or on another processor, has another row, as the last bits make another run of it.
 
 The stored table has a row for each run: its seeds, what trained it, the sha256 of its weights, and
 what was measured. The weights do not ship, since `make cell` makes them again. These runs are no
@@ -46,7 +46,8 @@ from carry_train.seeds import Seeds
 from carry_train.trainer import commit
 
 NOTHING = "nothing"
-NEW = (NOTHING, "rounding", "mask", "order", "split", "init")
+CHANCE = "mask+order"  # all that is left to chance once a training has begun
+NEW = (NOTHING, "rounding", "mask", "order", CHANCE, "split", "init")
 NEW_SEEDS = 1000  # no run has such a high number, so no stream of another run is taken
 FIRST, N_RUNS = 200, 32
 RUNS = f"{FIRST}-{FIRST + N_RUNS - 1}"  # of a cell, unless others are asked for
@@ -54,7 +55,7 @@ LEARNS = 0.999  # from this exact match on test sums on, a run has learned to ad
 
 DECIMALS = 4  # places of a stored number; of the exact match, which counts 150,150 sums, 6
 REMEDY = "restore it with `git checkout`, or delete it and run `make cell`"
-CELL = ["group", "recipe", "steps", "epochs", "new"]
+CELL = ["group", "recipe", "steps", "epochs", "new", "since"]
 # Runs that differ in one of these may differ in bits for no other reason.
 MADE_BY = ["precision", "step", "processor"]
 KEY = [*CELL, "run", "precision", "processor"]
@@ -74,6 +75,7 @@ class StoredCells(BaseModel):
         steps: The optimiser steps of its whole schedule.
         epochs: The epochs, or segments of a short training, that were trained.
         new: What the runs have that their bases do not, one of `NEW`.
+        since: The epochs that they share with their bases all the same: 0 but for forks.
         run: The run's number.
         split: The seeds: of the split,
         init: of the initial weights,
@@ -104,6 +106,7 @@ class StoredCells(BaseModel):
     steps: list[Annotated[int, Field(ge=1)]]
     epochs: list[Annotated[int, Field(ge=1)]]
     new: list[Annotated[str, one_of(NEW)]]
+    since: list[Annotated[int, Field(ge=0)]]
     run: list[Annotated[int, Field(ge=0, le=runs.LAST)]]
     split: list[Seed]
     init: list[Seed]
@@ -134,11 +137,12 @@ COLUMNS = list(StoredCells.model_fields)
 
 @dataclass(frozen=True)
 class Cell:
-    """A group, a recipe, and what is new in its runs: one of `NEW`."""
+    """A group, a recipe, and what is new in its runs, one of `NEW`, since which epoch."""
 
     group: Group
     recipe: Recipe
     new: str = NOTHING
+    since: int = 0
 
     @property
     def steps(self) -> int:
@@ -154,12 +158,14 @@ class Cell:
             self.steps,
             self.recipe.epochs(self.group),
             self.new,
+            self.since,
         )
         return dict(zip(CELL, values, strict=True))
 
     def seeds(self, run: int) -> Seeds:
-        """Return the seeds of a run."""
-        return Seeds() if self.new == NOTHING else Seeds(**{self.new: NEW_SEEDS + run})
+        """Return the seeds of a run; of a fork, those it has in the end."""
+        names = [] if self.new == NOTHING else self.new.split("+")
+        return Seeds(**dict.fromkeys(names, NEW_SEEDS + run))
 
     def folder(self, run: int) -> Path:
         """Return the folder of a run's files, which is removed once the run is measured."""
@@ -180,12 +186,13 @@ def find_cell(
     new: str = NOTHING,
     steps: int | None = None,
     epochs: int | None = None,
+    since: int | None = None,
 ) -> Cell:
     """Return the cell of a group, whose schedule may have another length than its recipe's.
 
     Raises:
-        BadInput: There is no such group or recipe, the recipe has fewer epochs, or its runs do not
-            start from initial weights.
+        BadInput: There is no such group or recipe, the recipe has fewer epochs, its runs do not
+            start from initial weights, or what is new cannot be new later.
     """
     group = groups.find(name)
     if group.parent is not None:
@@ -207,7 +214,13 @@ def find_cell(
     planned_epochs = of_cell.planned_epochs(group)
     if epochs is not None and epochs > planned_epochs:
         raise BadInput(f"{epochs} epochs: {name} has {planned_epochs} by {recipe} in this cell.")
-    return Cell(group, replace(of_cell, limit=epochs), new)
+    of_cell = replace(of_cell, limit=epochs)
+    if since and (new != CHANCE or since >= of_cell.epochs(group)):
+        raise BadInput(
+            f"{new} new since epoch {since}: expected {CHANCE}, and an epoch before "
+            f"{of_cell.epochs(group)}, the last."
+        )
+    return Cell(group, of_cell, new, since or 0)
 
 
 # ---- making it
@@ -263,11 +276,33 @@ def make_run(
     folder = cell.folder(run)
     checkpoints = Checkpoints(folder, cell.group, cell.recipe)
     conditions = Conditions("cpu", request, cell.seeds(run))
+    if cell.since and not _forked(cell, run, request, clock, report):
+        return False
     if not loop.train_group(checkpoints, [run], folder / "runs", conditions, clock, report):
         return False
     path = runs.run_path(folder / "runs", cell.group.name, cell.recipe.name, run)
     save([row(cell, path)])
     shutil.rmtree(folder)
+    return True
+
+
+def _forked(cell: Cell, run: int, request: Request, clock: Clock | None, report: Report) -> bool:
+    """Train a fork's base up to where it begins, for it to go on; False if time was up before.
+
+    The fork's checkpoint is that of its base with other seeds, and without the state of the dropout
+    masks, which so begin from theirs.
+    """
+    fork = Checkpoints(cell.folder(run), cell.group, cell.recipe)
+    if fork.path(run).exists():
+        return True
+    folder = cell.folder(run) / "base"
+    base = Checkpoints(folder, cell.group, replace(cell.recipe, limit=cell.since))
+    conditions = Conditions("cpu", request)
+    if not loop.train_group(base, [run], folder / "runs", conditions, clock, report):
+        return False
+    tensors, record = base.load(run)
+    del record["dropout"]
+    fork.save([(tensors, {**record, "seeds": cell.seeds(run).record(run)})])
     return True
 
 

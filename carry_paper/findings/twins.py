@@ -22,7 +22,7 @@ from carry_paper.findings import cells
 from carry_paper.findings.carry_line import who_writes
 
 FLOOR = "rounding"
-FACTORS = tuple(new for new in cells.NEW if new not in (cells.NOTHING, FLOOR))
+FACTORS = ("mask", "order", "split", "init")
 OUTCOMES = ("late", "flip", "nine")
 ALPHA = 0.05  # of all tests together
 POWER = 0.8  # with which the detectable effect would be seen

@@ -59,7 +59,7 @@ def test_what_cannot_be_done_is_said(make, options, message):
 def test_runs_that_a_cell_has_are_not_made_again(tmp_path, data, monkeypatch):
     monkeypatch.chdir(tmp_path)
     request = {"group": N1, "runs": "200,201", "new": "mask", "precision": "torch-fp32"}
-    stamps = [f"cells/{N1}/minute/mask/all.all/run{run}" for run in (200, 201)]
+    stamps = [f"cells/{N1}/minute/mask.0/all.all/run{run}" for run in (200, 201)]
     assert jobs.runs_of_cell(request) == stamps
     stored = {"precision": "torch-fp32", "processor": cells.this_processor(), "run": 200}
     cell = cells.find_cell(N1, "minute", "mask")

@@ -9,6 +9,7 @@ from carry_core.files import ROOT
 from carry_core.runs import load
 from carry_paper.findings import cells, corner_table, line_table
 from carry_train import groups
+from carry_train.curves import read_curves
 from carry_train.precisions import REQUESTS
 from tests.helpers.trainings import QUICK, Ticks
 
@@ -69,10 +70,44 @@ def test_one_thing_is_new_in_a_twin_and_its_seed_is_stored(cell, monkeypatch):
     assert base.tolist() == [3, 3, -1, 3, -1]
     for new in cells.NEW[1:]:
         seeds = table.loc[new, names].fillna(-1)
-        assert seeds[new] == 1003
-        assert seeds.drop(new).equals(base.drop(new))
+        changed = new.split("+")
+        assert seeds[changed].eq(1003).all()
+        assert seeds.drop(changed).equals(base.drop(changed))
     assert set(table.steps) == {6}
     assert table.exact.between(0, 1).all()
+
+
+@pytest.mark.parametrize("new", ["mask", "order", cells.CHANCE])
+def test_a_fork_is_its_base_up_to_an_epoch_and_another_run_from_there(cell, monkeypatch, new):
+    losses = {}
+
+    def row(cell, path):
+        curves = read_curves(path.with_suffix(".npz"), cell.group, 2)
+        losses[cell.new, cell.since] = curves["train_loss"]
+        return {"seeds": load(path).record["runs"][0]["seeds"]}
+
+    rows = []
+    monkeypatch.setattr(cells, "CHANCE", new)
+    monkeypatch.setattr(cells, "row", row)
+    monkeypatch.setattr(cells, "save", rows.extend)
+    base, twin, fork = (
+        cells.find_cell("small", "quick", new, steps=12, since=since)
+        for new, since in ((cells.NOTHING, 0), (new, 0), (new, 1))
+    )
+    assert cells.make_run(base, 3, REQUEST)
+    assert cells.make_run(twin, 3, REQUEST)
+    # With a stop before the fork, one behind it, and one on the way.
+    assert not cells.make_run(fork, 3, REQUEST, Ticks(4))
+    assert not cells.make_run(fork, 3, REQUEST, Ticks(2))
+    assert not cells.make_run(fork, 3, REQUEST, Ticks(2))
+    assert cells.make_run(fork, 3, REQUEST)
+    stopped = losses[new, 1]
+    assert cells.make_run(fork, 3, REQUEST)
+    assert (losses[new, 1] == stopped).all()
+    of_base, of_twin, of_fork = losses.values()
+    assert of_fork[0] == of_base[0] != of_twin[0]
+    assert len({of_base[1], of_twin[1], of_fork[1]}) == 3
+    assert rows[1] == rows[2] != rows[0]
 
 
 def test_a_run_by_another_step_or_on_another_processor_has_a_row_of_its_own(cell, monkeypatch):
@@ -114,6 +149,11 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
             "151 steps by minute are no whole number of segments: expected 152",
         ),
         ([MAIN, "--epochs", "101"], "101 epochs: n2_s0.3_w0.2 has 100 by minute in this cell"),
+        (
+            [MAIN, "--new", "mask", "--since", "5"],
+            "mask new since epoch 5: expected mask+order, and an epoch before 100, the last",
+        ),
+        ([MAIN, "--new", "mask+order", "--since", "100"], "mask+order new since epoch 100"),
         ([f"{MAIN}_dff100", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),
     ],
 )
