@@ -302,8 +302,8 @@ compare: notebooks #: compare the executed notebooks with the outputs that are c
 mutation: $(READY) #: see that the comparison notices broken weights; PAGES=--all on every page
 	@$(PY) workflow/mutation.py $(PAGES)
 
-mutants: $(READY) $(if $(RANDOM),_build/cosmic/.ready) #: see that a test notices each small wrong change of workflow/mutants.toml; MUTANTS="measure.py" on some; RANDOM=20: of so many drawn ones
-	@$(if $(RANDOM),_build/cosmic/bin/python workflow/random_mutants.py $(RANDOM),$(PY) workflow/mutants.py $(MUTANTS))
+mutants: $(READY) _build/cosmic/.ready #: draw NUMBER=20 small wrong changes, and see whether the tests nearest to each notice it
+	@_build/cosmic/bin/python workflow/mutants.py $(NUMBER)
 
 # Each round has its own seed. A failing input is printed as small as it can be made.
 fuzz: $(READY) #: look for input that gives a wrong number: test_oracle.py and test_random.py with new examples for MINUTES=10

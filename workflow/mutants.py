@@ -1,134 +1,47 @@
-"""Check that a test notices each of the small wrong changes that mutants.toml lists.
+"""Draw mutants, small wrong changes, with Cosmic Ray, and check that the nearest tests notice them.
 
-The changes are made one at a time, in a copy of this repository. A mutant replaces a piece of code
-by another. The piece is compared as Python parses it, so line breaks, quotes and commas don't
-matter. It has to occur exactly once in the function that `where` names ("" for the whole file);
-otherwise the list is out of date, and nothing is run. `tests` should notice the mutant. A mutant
-with a reason in `equivalent` changes nothing that can be observed, so its tests should pass.
+They are of the model and what measures it: the core, the fast engines, the findings and the rules
+of verdicts. The seed is the commit that is checked out, so nobody chooses it. The nearest tests are
+those of the file's own folder that import it, the file of the same name first. A survivor is
+printed as a diff, for somebody to judge: a test is missing there, or no test could notice it.
 
-Words on the command line, such as `measure.py decision_head`, choose the mutants that have one of
-them in their title.
+The changes are made one at a time, in a copy of this repository.
+It runs in _build/cosmic, which has Cosmic Ray beside the packages of .venv.
 """
 
 import ast
+import difflib
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
-import tomllib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from cosmic_ray.ast import get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).parent.parent
-LIST = Path(__file__).with_suffix(".toml")
 BUILT = (".*", "_build", "__pycache__", "*.egg-info")
 IMPORTED = ("author", "checkpoints")  # in data/
 # In seconds of CPU time. A mutant that makes its tests run on and on has been noticed.
 TIME_LIMIT = 600
 
-
-class Stale(Exception):
-    """The list names code that does not exist."""
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A wrong change to one function, and the tests that should notice it.
-
-    Attributes:
-        file: A file in a package, such as `measure.py`, with its folder where the name is not
-            unique.
-        where: The function or method, or "" for the whole file.
-        before: The code to replace.
-        after: The code that replaces it.
-        tests: The tests that should fail, as pytest takes them.
-        why: What would be wrong.
-        equivalent: The reason why no test can notice it, if none can.
-    """
-
-    file: str
-    where: str
-    before: str
-    after: str
-    tests: tuple[str, ...]
-    why: str
-    equivalent: str = ""
-
-    @property
-    def title(self) -> str:
-        place = " ".join(filter(None, (self.file, self.where)))
-        return f"{place}: {self.before}  ->  {self.after}"
-
-
-def listed(path: Path = LIST) -> list[Mutant]:
-    """Return the mutants of the list."""
-    mutants = []
-    for table in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]:
-        mutants.append(Mutant(**{**table, "tests": tuple(table["tests"])}))
-    return mutants
-
-
-def source_of(mutant: Mutant, root: Path) -> Path:
-    """Return the file that a mutant changes; raise `Stale` unless one file has that name."""
-    name = Path(mutant.file).name
-    paths = [path for path in root.glob(f"carry_*/**/{name}") if path.match(mutant.file)]
-    if len(paths) != 1:
-        raise Stale(f"{mutant.title}: {len(paths)} files are called {mutant.file}, expected one")
-    return paths[0]
-
-
-def scope(tree: ast.Module, where: str) -> ast.AST:
-    """Return the function, class or `Class.method` of this name; raise `Stale` without one."""
-    node: ast.AST = tree
-    for name in filter(None, where.split(".")):
-        definitions = [child for child in ast.walk(node) if getattr(child, "name", None) == name]
-        if not definitions:
-            raise Stale(f"there is no {where}")
-        node = definitions[0]
-    return node
-
-
-def parsed(text: str) -> ast.AST:
-    """Return the tree of an expression or a statement."""
-    (statement,) = ast.parse(text).body
-    return statement.value if isinstance(statement, ast.Expr) else statement
-
-
-@cache
-def tree_of(source: str) -> ast.Module:
-    """Return the tree of a source."""
-    return ast.parse(source)
-
-
-def place(source: str, mutant: Mutant) -> Any:
-    """Return the node that a mutant replaces; raise `Stale` unless it occurs exactly once."""
-    before = parsed(mutant.before)
-    text = ast.dump(before)
-    try:
-        nodes = ast.walk(scope(tree_of(source), mutant.where))
-    except Stale as error:
-        raise Stale(f"{mutant.title}: {error}") from error
-    places = [node for node in nodes if type(node) is type(before) and ast.dump(node) == text]
-    if len(places) != 1:
-        raise Stale(f"{mutant.title}: it is there {len(places)} times, expected once")
-    return places[0]
-
-
-def mutated(source: str, mutant: Mutant) -> str:
-    """Return the source with the change; raise `Stale` as `place`."""
-    node = place(source, mutant)
-    after = f"({mutant.after})"
-    if isinstance(node, ast.stmt):
-        after = textwrap.indent(mutant.after, " " * node.col_offset).lstrip()
-    lines = source.encode().splitlines(keepends=True)  # columns are counted in bytes
-    before_it = [*lines[: node.lineno - 1], lines[node.lineno - 1][: node.col_offset]]
-    after_it = [lines[node.end_lineno - 1][node.end_col_offset :], *lines[node.end_lineno :]]
-    return b"".join([*before_it, after.encode(), *after_it]).decode()
+TESTS_OF = {
+    "carry_core/*.py": "core",
+    "carry_fast/*.py": "fast",
+    "carry_paper/findings/*.py": "findings",
+    "carry_paper/ledger/verdicts.py": "ledger",
+}
+N_MUTANTS = 20
+# These take the names of variables to change.
+NEED_ARGUMENTS = {"core/VariableReplacer", "core/VariableInserter"}
 
 
 class Change(NamedTuple):
@@ -139,29 +52,83 @@ class Change(NamedTuple):
     tests: Sequence[str]
 
 
-def change_of(mutant: Mutant) -> Change:
-    """Return the change that a mutant makes; raise `Stale` if it or its tests do not exist."""
-    path = source_of(mutant, ROOT)
-    for test in mutant.tests:
-        file = test.partition("::")[0]
-        if not (ROOT / file).exists():
-            raise Stale(f"{mutant.title}: there is no {file}")
-    source = mutated(path.read_text(encoding="utf-8"), mutant)
-    return Change(path.relative_to(ROOT), source, mutant.tests)
+def nearest(path: Path, folder: str) -> tuple[str, ...]:
+    """Return the test files of a folder that import a module, that of the same name first."""
+    package = ".".join(path.parent.parts)
+    imported = re.compile(
+        rf"from {package} import (\([^)]*|.*)\b{path.stem}\b|\b{package}\.{path.stem}\b"
+    )
+    same_name = ROOT / "tests" / folder / f"test_{path.stem}.py"
+    others = []
+    for test in sorted((ROOT / "tests" / folder).glob("test_*.py")):
+        if test != same_name and imported.search(test.read_text(encoding="utf-8")):
+            others.append(test)
+    files = [same_name, *others] if same_name.exists() else others
+    return tuple(file.relative_to(ROOT).as_posix() for file in files)
 
 
-def changes_of(mutants: Sequence[Mutant]) -> tuple[list[Change], list[str]]:
-    """Return the changes of some mutants, and what is out of date in the list."""
-    changes, problems = [], []
-    for mutant in mutants:
+def without_annotations(source: str) -> str:
+    """Return what a source does, without its types: a wrong type is for mypy to notice."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+    return ast.dump(tree)
+
+
+def places(source: str) -> list[list[tuple[str, int]]]:
+    """Return the operators, each with an index, that change each place that can be changed."""
+    operators = defaultdict(list)
+    nodes = []
+    todo = [get_ast(source)]
+    while todo:
+        node = todo.pop()
+        nodes.append(node)
+        todo.extend(reversed(getattr(node, "children", [])))
+    for name in sorted({*operator_names()} - NEED_ARGUMENTS):
+        operator = get_operator(name)()
+        index = 0
+        for node in nodes:
+            for start, _ in operator.mutation_positions(node):
+                operators[start].append((name, index))
+                index += 1
+    return list(operators.values())
+
+
+def drawn(number: int, seed: str) -> list[Change]:
+    """Draw mutants: a file by its length, a place in it, one of the operators for that place."""
+    chance = random.Random(seed)
+    folders: dict[Path, str] = {}
+    for pattern, folder in TESTS_OF.items():
+        folders |= dict.fromkeys(sorted(ROOT.glob(pattern)), folder)
+    sources = {path: path.read_text(encoding="utf-8") for path in folders}
+    lengths = [source.count("\n") for source in sources.values()]
+    mutants: list[Change] = []
+    while len(mutants) < number:
+        (path,) = chance.choices(list(sources), lengths)
+        source = sources[path]
+        relative = path.relative_to(ROOT)
+        tests = nearest(relative, folders[path])
+        possible = places(source)
+        if not possible or not tests:
+            continue
+        name, index = chance.choice(chance.choice(possible))
+        mutated = mutate_code(source, get_operator(name)(), index)
         try:
-            changes.append(change_of(mutant))
-        except Stale as error:
-            problems.append(str(error))
-    return changes, problems
+            changes = without_annotations(mutated) != without_annotations(source)
+        except SyntaxError:
+            continue
+        mutant = Change(relative, mutated, tests)
+        if changes and mutant not in mutants:
+            mutants.append(mutant)
+    return mutants
 
 
-# ---- changes are made in a copy, and tests run there
+# ---- they are made in a copy, and tests run there
 
 
 def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -227,28 +194,30 @@ def noticed(changes: Sequence[Change]) -> Iterator[bool]:
             path.write_text(before, encoding="utf-8")
 
 
-def main(words: Sequence[str]) -> int:
-    """Print which mutants survive.
+def difference(mutant: Change) -> str:
+    """Return a mutant as a diff."""
+    source = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines(True)
+    name = str(mutant.path)
+    return "".join(
+        difflib.unified_diff(source, mutant.source.splitlines(True), name, "mutant", n=1)
+    )
 
-    Returns 1 if a mutant survives that is not equivalent, or an equivalent one does not, and 2 if
-    the list is out of date.
-    """
-    mutants = listed()
-    if words:
-        mutants = [mutant for mutant in mutants if any(word in mutant.title for word in words)]
-    changes, problems = changes_of(mutants)
-    if problems:
-        print("workflow/mutants.toml is out of date:", *problems, sep="\n  ")
-        return 2
-    n_wrong = 0
-    for mutant, is_noticed in zip(mutants, noticed(changes), strict=True):
-        print(f"{'noticed' if is_noticed else 'SURVIVES':8}  {mutant.title}", flush=True)
-        if is_noticed == bool(mutant.equivalent):
-            n_wrong += 1
-            print(f"  {mutant.equivalent or mutant.why}")
-    print(f"{len(mutants) - n_wrong} of {len(mutants)} mutants are noticed, or are equivalent.")
-    return int(n_wrong > 0)
+
+def main(number: int) -> int:
+    """Print the diff of each mutant that survives; return 1 if one does."""
+    head = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    seed = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
+    mutants = drawn(number, seed)
+    n_survivors = 0
+    for mutant, is_noticed in zip(mutants, noticed(mutants), strict=True):
+        if is_noticed:
+            print(f"noticed  {mutant.path}", flush=True)
+        else:
+            n_survivors += 1
+            print(f"SURVIVES {' '.join(mutant.tests)}\n{difference(mutant)}", flush=True)
+    print(f"{number - n_survivors} of {number} mutants of commit {seed[:10]} are noticed.")
+    return int(n_survivors > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else N_MUTANTS))
