@@ -6,9 +6,12 @@ import pytest
 import scipy
 
 from carry_core.errors import BadInput
+from carry_core.files import ROOT
+from carry_paper import measurements
 from carry_paper.findings import cell_map, cells, twins
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger.verdicts import Count, judge_range
+from carry_paper.measurements import to_store
 
 CELL = cells.find_cell("n2_s0.3_w0.2", "minute")
 N = cells.N_RUNS
@@ -189,3 +192,14 @@ def test_a_range_is_most_of_what_the_paper_tried(n_hold, n_open, verdict):
     judged = judge_range(Count(n_hold, n_settings - n_open), n_settings)
     assert judged.verdict == verdict
     assert bool(judged.settles) == (verdict == "can't tell")
+
+
+def test_the_stored_rows_of_the_range_are_of_the_runs_that_are_stored():
+    """The table of cells grows; `carry measure --source ours --only finding/range` follows."""
+    table = measurements.read("ours", ROOT / "data")
+    rows = table[table.quantity == "cell_map.settings"].set_index("group")
+    settings = cell_map.settings(Evidence("ours"))
+    assert set(rows.index) == set(settings.index)
+    for name, fields in rows.fields.items():
+        counts = settings.loc[name, ["runs", "learn", "show", "verdict"]].to_dict()
+        assert fields | to_store(counts) == fields
