@@ -105,7 +105,7 @@ class Why:
 
     Attributes:
         cause: The cause.
-        text: The sentence, with the row's numbers as names in braces (`ledger.whys`).
+        text: The sentence, with the row's numbers as names in braces (`ledger.why`).
         experiment: The function of `findings.causes` that shows it, for `seeds`.
     """
 

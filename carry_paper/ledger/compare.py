@@ -215,7 +215,7 @@ def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference
     paper = claim.paper if claim.paper is not None else runs_in_words(claim)
     try:
         row = _measured(claim, evidence)
-    except (BadInput, ledger.NotRun) as error:
+    except BadInput as error:
         return ComparedRow(asked.name, claim.id, question, paper, not_asked=str(error))
     values = {run: _plain(value) for run, value in zip(row.keys, row.runs, strict=True)}
     shows = dict(zip(row.keys, row.fields.get("shows", []), strict=False))
@@ -354,7 +354,7 @@ class Reference:
         if id_.startswith("finding/") and name in self.table:
             return self.of_seeds(name)
         row = self.rows.get(id_)
-        if row is None:
+        if row is None or not row.runs:
             return {"seeds": []}
         words = f"{len(row.runs)} runs of {', '.join(row.groups)}"
         return {"seeds": row.runs, "seeds_of": words, "seeds_show": row.shown}

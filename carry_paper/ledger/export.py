@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from carry_core.runs import SOURCES
+from carry_paper import measurements
 from carry_paper.ledger import ledger
 from carry_paper.ledger.results import Row
 
@@ -28,7 +29,8 @@ def table(rows: Mapping[str, Iterable[Row]]) -> pd.DataFrame:
 
 def stored() -> pd.DataFrame:
     """Return the table of all rows that are stored, of both sources."""
-    return table({source: ledger.by_id(source).values() for source in SOURCES})
+    sources = filter(measurements.is_stored, SOURCES)
+    return table({source: ledger.by_id(source).values() for source in sources})
 
 
 def csv_text(data: pd.DataFrame, number: str = NUMBER) -> str:
