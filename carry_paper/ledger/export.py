@@ -61,9 +61,9 @@ def _record(source: str, row: Row) -> dict[str, Any]:
     low: Any = None
     high: Any = None
     if row.interval is not None:
-        lows, highs = zip(*row.interval, strict=True)
-        low = lows[0] if len(lows) == 1 else list(lows)
-        high = highs[0] if len(highs) == 1 else list(highs)
+        low, high = (list(ends) for ends in zip(*row.interval, strict=True))
+        if len(low) == 1:
+            low, high = low[0], high[0]
     record = {
         "source": source,
         "id": row.id,

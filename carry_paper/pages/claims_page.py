@@ -81,6 +81,10 @@ class Outcomes:
     sources: tuple[str, ...]  # some of `SOURCES`
     entries: tuple[JudgedClaim, ...]  # every claim, in the ledger's order
 
+    def entry(self, name: str) -> JudgedClaim:
+        """Return what became of the claim with an id."""
+        return next(entry for entry in self.entries if entry.claim.id == name)
+
     def origin(self, source: str) -> str:
         """Return a sentence on the weights behind a source's results.
 
@@ -166,16 +170,20 @@ def tallied(outcomes: Outcomes) -> list[dict[str, tally.Tally]]:
     ]
 
 
-def n_hardly_fail(outcomes: Outcomes) -> int:
-    """Return the number of rows that can hardly fail or repeat another, tables' cells left out."""
-    return sum(bool(e.weightless) and not tally.table_of(e.claim) for e in outcomes.entries)
-
-
 def n_printed(outcomes: Outcomes) -> dict[str, int]:
-    """Return how many numbers the paper prints, how many are in tables, and the tables' number."""
+    """Return the number of printed numbers, of those in tables, of tables, and of rows left out.
+
+    Those are rows that can hardly fail or repeat another, tables' cells left out.
+    """
     printed = [entry.claim for entry in outcomes.entries if entry.claim.paper is not None]
     tables = [tally.table_of(claim) for claim in printed if tally.table_of(claim)]
-    return {"numbers": len(printed), "cells": len(tables), "tables": len({*tables})}
+    apart = [e for e in outcomes.entries if e.weightless and not tally.table_of(e.claim)]
+    return {
+        "numbers": len(printed),
+        "cells": len(tables),
+        "tables": len({*tables}),
+        "left_out": len(apart),
+    }
 
 
 # ---- parts of the page
@@ -217,7 +225,6 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
             reasons=reasons,
             tests=table_tests(outcomes),
             kinds=tallied(outcomes),
-            n_hardly_fail=n_hardly_fail(outcomes),
             printed=n_printed(outcomes),
         )
         .strip()

@@ -7,7 +7,6 @@ table has a tick for each cell: how far it lies from the paper's.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from carry_paper.ledger.claims import Claim, claims
@@ -243,12 +242,9 @@ def _link(source: str, row: Row, key: str) -> str:
 
 def _spread(marks: list[Mark]) -> list[Mark]:
     """Return dots such that those which would cover each other stand above each other."""
-    ordered = sorted(marks)
-    if not ordered:
-        return []
-    clusters = [[ordered[0]]]
-    for before, mark in pairwise(ordered):
-        if mark.x - before.x < CLOSE:
+    clusters: list[list[Mark]] = []
+    for mark in sorted(marks):
+        if clusters and mark.x - clusters[-1][-1].x < CLOSE:
             clusters[-1].append(mark)
         else:
             clusters.append([mark])
