@@ -85,7 +85,7 @@ def rows(source: str, only: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the id, verdict and value of each row; one that fails is `not run`."""
     asked = quantities(registry.entry(claim.id) for claim in claims.chosen(only))
     table = Measuring(Evidence(source), asked).rows()
-    author = ledger.query("author").measured if source == "ours" else None
+    author = ledger.by_id("author").measured if source == "ours" else None
     judged = ledger.Query(ledger.Measured(source, table), author)
     for name, row in ((claim.id, judged[claim.id]) for claim in claims.chosen(only)):
         yield name, {"verdict": row.verdict, "value": row.value}

@@ -126,7 +126,7 @@
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
 
   function clicked(event) {
-    const picture = event.target.closest?.(PICTURES);
+    const picture = event.target.closest?.(`${PICTURES}, .strip [data-try]`);
     if (!picture || event.target.closest("a") || getSelection().toString()) return;
     const link = linkAt(event);
     if (link) location.href = link;

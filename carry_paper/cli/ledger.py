@@ -56,7 +56,8 @@ RUNS = click.option("--runs", "numbers", help="Runs such as 0-31 [default: 0-5].
 def claims_command(source: str, only: str, against: str | None, json_file: Path | None) -> None:
     """Judge every number and statement of the paper, from what was measured (`carry measure`)."""
     earlier = moved.earlier_rows(against, source, only) if against is not None else None
-    rows = ledger.rows(source, only)
+    judged = ledger.by_id(source)
+    rows = {claim.id: judged[claim.id] for claim in claims.chosen(only)}
     show(list(rows.values()))
     if json_file is not None:
         write_json(json_file, [asdict(row) for row in rows.values()])

@@ -61,6 +61,10 @@ RULES = {
     "shown": "not judged, on the author's runs and on ours: the text does not fix what it is of",
     "count": "a count of runs; author: nothing lies between; ours: Fisher's exact test",
 }
+_SOME = (
+    "reproduced if a run shows it; if none does, differs on the author's six, of which the paper "
+    "speaks, and can't tell on ours"
+)
 QUANTIFIERS = {
     "all": (
         "reproduced if every run shows it, mostly if two thirds do, "
@@ -69,14 +73,8 @@ QUANTIFIERS = {
     "most": (
         "reproduced if two thirds of the runs show it, differs if at most a third does, else mixed"
     ),
-    "some": (
-        "reproduced if a run shows it; if none does, differs on the author's six, of which the "
-        "paper speaks, and can't tell on ours"
-    ),
-    "one": (
-        "reproduced if a run shows it; if none does, differs on the author's six, of which the "
-        "paper speaks, and can't tell on ours"
-    ),
+    "some": _SOME,
+    "one": _SOME,
     "open": (
         "no verdict: it is a part of a sentence about groups, which `finding/range` judges as a "
         "whole; the runs of each group that show it are counted"
@@ -105,7 +103,7 @@ class Why:
 
     Attributes:
         cause: The cause.
-        text: The sentence, with the row's numbers as names in braces (`ledger.whys`).
+        text: The sentence, with the row's numbers as names in braces (`ledger.why`).
         experiment: The function of `findings.causes` that shows it, for `seeds`.
     """
 

@@ -215,7 +215,7 @@ def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference
     paper = claim.paper if claim.paper is not None else runs_in_words(claim)
     try:
         row = _measured(claim, evidence)
-    except (BadInput, ledger.NotRun) as error:
+    except BadInput as error:
         return ComparedRow(asked.name, claim.id, question, paper, not_asked=str(error))
     values = {run: _plain(value) for run, value in zip(row.keys, row.runs, strict=True)}
     shows = dict(zip(row.keys, row.fields.get("shows", []), strict=False))
@@ -354,7 +354,7 @@ class Reference:
         if id_.startswith("finding/") and name in self.table:
             return self.of_seeds(name)
         row = self.rows.get(id_)
-        if row is None:
+        if row is None or not row.runs:
             return {"seeds": []}
         words = f"{len(row.runs)} runs of {', '.join(row.groups)}"
         return {"seeds": row.runs, "seeds_of": words, "seeds_show": row.shown}
@@ -398,13 +398,14 @@ def summary(answers: Iterable[ComparedRow]) -> pd.DataFrame:
     rows = []
     for answer in answers:
         if not answer.table:
+            percentiles = [f"{percentile:.0f}" for percentile in answer.percentiles.values()]
             rows.append(
                 {
                     "question": answer.question,
                     "paper": _text(answer.paper),
                     "our seeds": spread_words(answer),
                     "yours": value_words(answer),
-                    "percentile": percentile_words(answer),
+                    "percentile": " ".join(percentiles) or "–",
                 }
             )
     return pd.DataFrame(rows)
@@ -431,11 +432,6 @@ def value_words(answer: ComparedRow) -> str:
         says = [shows_it for shows_it in answer.shows.values() if shows_it is not None]
         words += f", {sum(says)} of {len(says)} show it"
     return words
-
-
-def percentile_words(answer: ComparedRow) -> str:
-    """Return each run's percentile among ours."""
-    return " ".join(f"{percentile:.0f}" for percentile in answer.percentiles.values()) or "–"
 
 
 def _text(value: Any) -> str:
@@ -470,18 +466,11 @@ def cells(answers: Iterable[ComparedRow], table: str) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["carry_class", "position", "kind", "side", "run", "value"])
     index = ["side", "run", "carry_class", "position"]
     wide = frame.pivot_table("value", index, "kind", sort=False).reset_index()
-    carry_ins = []
-    for carry_class, position in zip(wide.carry_class, wide.position, strict=True):
-        carry_ins.append(_has_carry_in(carry_class, position))
-    return wide.assign(carry_in=carry_ins)
-
-
-def _has_carry_in(carry_class: str, position: str) -> bool:
-    """Return True if a class has a carry into a position of three-digit sums."""
-    names = [carries.paper_name(pattern) for pattern in carries.patterns(groups.DIGITS)]
+    classes = [carries.paper_name(pattern) for pattern in carries.patterns(groups.DIGITS)]
     positions = groups.find(MAIN).config.layout.position_names
-    mask = carries.carry_in(groups.DIGITS)
-    return bool(mask[names.index(carry_class), positions.index(position)])
+    has_carry_in = pd.DataFrame(carries.carry_in(groups.DIGITS), classes, positions)
+    cells = zip(wide.carry_class, wide.position, strict=True)
+    return wide.assign(carry_in=[bool(has_carry_in.loc[cell]) for cell in cells])
 
 
 def tables(answers: Iterable[ComparedRow]) -> list[str]:

@@ -151,11 +151,6 @@ def takes(function: Function) -> Any:
     return first.annotation
 
 
-def first_line(function: Function) -> str:
-    """Return the first line of a quantity's docstring, which says what its value is."""
-    return (inspect.getdoc(function) or "").partition("\n")[0]
-
-
 def finding(
     groups: str | Sequence[str],
     function: Function,
@@ -185,19 +180,15 @@ def finding(
 
 def _method(function: Function, value: str) -> str:
     """Return what a row's value is: the quantity's own, or one of its fields."""
+    first_line = (inspect.getdoc(function) or "").partition("\n")[0]
     if value == VALUE:
-        return first_line(function)
-    return f"{value[:1].upper()}{value[1:]}, of: {first_line(function)}".replace("_", " ")
+        return first_line
+    return f"{value[:1].upper()}{value[1:]}, of: {first_line}".replace("_", " ")
 
 
 def number(group: str, function: Function, need: Need = NO_NEED, **more: Any) -> Entry:
     """Return the entry of a printed number; `more` are other attributes of `Entry`."""
     return Entry(function, (group,), need=need, **more)
-
-
-def constant(value: float | int) -> Entry:
-    """Return the entry of a number that needs no runs."""
-    return Entry(constant=value)
 
 
 # ---- the fields of a quantity

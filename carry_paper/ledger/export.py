@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from carry_core.runs import SOURCES
+from carry_paper import measurements
 from carry_paper.ledger import ledger
 from carry_paper.ledger.results import Row
 
@@ -28,7 +29,8 @@ def table(rows: Mapping[str, Iterable[Row]]) -> pd.DataFrame:
 
 def stored() -> pd.DataFrame:
     """Return the table of all rows that are stored, of both sources."""
-    return table({source: ledger.by_id(source).values() for source in SOURCES})
+    sources = filter(measurements.is_stored, SOURCES)
+    return table({source: ledger.by_id(source).values() for source in sources})
 
 
 def csv_text(data: pd.DataFrame, number: str = NUMBER) -> str:
@@ -59,9 +61,9 @@ def _record(source: str, row: Row) -> dict[str, Any]:
     low: Any = None
     high: Any = None
     if row.interval is not None:
-        lows, highs = zip(*row.interval, strict=True)
-        low = lows[0] if len(lows) == 1 else list(lows)
-        high = highs[0] if len(highs) == 1 else list(highs)
+        low, high = (list(ends) for ends in zip(*row.interval, strict=True))
+        if len(low) == 1:
+            low, high = low[0], high[0]
     record = {
         "source": source,
         "id": row.id,

@@ -96,7 +96,7 @@ def _of_finding(name: str, entry: Entry, record: Record) -> dict[str, Any]:
     assert entry.rule is not None
     assert isinstance(entry.field, str)
     part = picked(ledger.whole(record), entry.field)
-    shows = ledger.says(entry.rule, ledger.rule_fields(record, part))
+    shows = ledger.says(entry.rule, ledger.fields_of(record, part.value))
     columns = {name: part.value, f"{name} shows": np.nan if shows is None else shows}
     if name == "kink":
         columns["kink of the loss"] = part.fields["kink"]

@@ -8,7 +8,7 @@ when a row is read, in one place: a run of which the value is missing cannot say
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import compress
 from pathlib import Path
@@ -24,8 +24,8 @@ from carry_core.runs import Runs
 from carry_paper import catalogue, measurements
 from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
-from carry_paper.ledger import claims, exchangeability, registry, verdicts, whys
-from carry_paper.ledger.claims import Claim
+from carry_paper.ledger import claims, exchangeability, registry, verdicts
+from carry_paper.ledger.claims import Claim, Why
 from carry_paper.ledger.entries import COMBINE, VALUE, Entry, Picked, name_of, picked
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.language_models import HOW
@@ -45,26 +45,14 @@ Rows = Mapping[str, Row]
 # ---- the rows of a source
 
 
-def by_id(source: str, folder: Path | None = None) -> Rows:
-    """Return the ledger of a source, by id; empty if nothing of it was measured.
+def by_id(source: str, folder: Path | None = None) -> "Query":
+    """Return the rows of a source, by id, each judged when it is first asked for.
 
-    It is judged from the table in this data folder (`data_dir()` if None), each row when it is
-    first asked for.
+    They follow from the tables in a data folder (`data_dir()` if None).
 
     Raises:
-        BadInput: The table is damaged.
+        BadInput: A table is damaged.
     """
-    return query(source, folder) if measurements.is_stored(source, folder) else {}
-
-
-def rows(source: str, only: str = "") -> Rows:
-    """Return the row of each claim whose id starts with `only`, also if nothing was measured."""
-    judged = query(source)
-    return {claim.id: judged[claim.id] for claim in claims.chosen(only)}
-
-
-def query(source: str, folder: Path | None = None) -> "Query":
-    """Return the rows of a source, as they follow from the tables in a data folder."""
     versions: list[Any] = [id(claims.claims())]
     for name in runs.SOURCES:
         path = measurements.path_of(name, folder)
@@ -157,10 +145,6 @@ def leading_recipes(table: pd.DataFrame) -> dict[str, str]:
 # ---- one row
 
 
-class NotRun(Exception):
-    """There is nothing on which a row can be judged; the message is the reason."""
-
-
 @dataclass(frozen=True)
 class Combined:
     """What a row's runs say together.
@@ -214,13 +198,10 @@ class Query(Rows):
     def __len__(self) -> int:
         return len(self.claims)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.claims
-
     def _judged(self, claim: Claim) -> Row:
         try:
             combined = combine(claim, self.measured)
-        except (BadInput, NotRun) as error:
+        except BadInput as error:
             return replace(unmeasured(claim), detail=str(error))
         table = self.table_test(claim.table) if self.source == "ours" and claim.table else None
         return judged(claim, self.source, combined, combined_if_run(claim, self.author), table)
@@ -228,20 +209,13 @@ class Query(Rows):
     def table_test(self, name: str) -> TableTest:
         """Return the comparison of our runs with the author's over all cells of a table."""
         if name not in self.table_tests:
-            cells = [claim for claim in claims.claims().values() if claim.table == name]
-            ours = values_of(cells, self.measured)
-            theirs = values_of(cells, self.author)
-            test = exchangeability.compare(name, ours, theirs)
-            rounded = {field: stored(value) for field, value in asdict(test).items()}
-            rounded["chances"] = test.chances
-            self.table_tests[name] = TableTest(**rounded)
+            sides = []
+            for measured in (self.measured, self.author):
+                cells = [claim for claim in self.claims.values() if claim.table == name]
+                values = [combined_if_run(cell, measured).row.runs for cell in cells]
+                sides.append(np.array(values, dtype=float).T)  # (run, cell)
+            self.table_tests[name] = exchangeability.compare(name, *sides)
         return self.table_tests[name]
-
-
-def values_of(cells: Iterable[Claim], measured: Measured | None) -> exchangeability.Array:
-    """Return the cells of a table by `[run, cell]`; without runs if it was not run."""
-    values = [combined_if_run(cell, measured).row.runs for cell in cells]
-    return np.array(values, dtype=float).T
 
 
 def combined_if_run(claim: Claim, measured: Measured | None) -> Combined:
@@ -250,7 +224,7 @@ def combined_if_run(claim: Claim, measured: Measured | None) -> Combined:
         return NO_RUNS
     try:
         return combine(claim, measured)
-    except (BadInput, NotRun):
+    except BadInput:
         return NO_RUNS
 
 
@@ -270,8 +244,7 @@ def combine(claim: Claim, measured: Measured) -> Combined:
     """Return what the runs of a claim say together.
 
     Raises:
-        NotRun: None was measured, or none can be judged.
-        BadInput: The runs are too few to be combined, or a field is missing.
+        BadInput: None was measured or can be judged, they are too few, or a field is missing.
     """
     entry = registry.entry(claim.id)
     if entry.constant is not None:
@@ -289,12 +262,12 @@ def judged_records(claim: Claim, entry: Entry, measured: Measured) -> list[Recor
     """
     records = measured.of(entry.quantity, entry.places, entry.epoch)
     if not records:
-        raise NotRun(measured.reason(entry))
+        raise BadInput(measured.reason(entry))
     if claim.recipe_sensitive:
         by_paper = [record for record in records if not training(record)]
         if not by_paper:
             recipes = "; ".join(sorted({training(record) for record in records}))
-            raise NotRun(
+            raise BadInput(
                 "It depends on the recipe, and our runs were not trained by the paper's:"
                 f" {recipes}."
             )
@@ -316,7 +289,7 @@ def _among(entry: Entry, records: list[Record], measured: Measured) -> list[Reco
             left_out.add((record["group"], record["run"]))
     chosen = [record for record in records if (record["group"], record["run"]) not in left_out]
     if not chosen:
-        raise NotRun(
+        raise BadInput(
             f"It is about runs that {entry.among.words}: "
             f"of the {len(records)} of {entry.groups[0]} none is such."
         )
@@ -334,10 +307,14 @@ def training(record: Record) -> str:
     return f"recipe “{record['recipe']}”, {epochs} epochs"
 
 
-def fields_of(record: Record) -> dict[str, Any]:
-    """Return all that was measured on a run, with its value and its context, as a rule reads it."""
+def fields_of(record: Record, value: Any = None) -> dict[str, Any]:
+    """Return all that was measured on a run, and its context, as a rule reads it.
+
+    If the quantity is several values, without one of its own, its `value` is the one given.
+    """
+    own = value if record["value"] is None else record["value"]
     fields = {name: _nan(x) for name, x in (record["fields"] or {}).items()}
-    fields |= {VALUE: _nan(record["value"]), "variance": record["variance"] or 0.0}
+    fields |= {VALUE: _nan(own), "variance": record["variance"] or 0.0}
     if record["group"] in groups.GROUPS:
         group = groups.find(record["group"])
         planned = group.epochs
@@ -372,41 +349,11 @@ def says(rule: Rule, fields: Mapping[str, Any]) -> bool | None:
     return None if answer is None else bool(answer)
 
 
-def rule_fields(record: Record, part: Picked) -> dict[str, Any]:
-    """Return the fields that the rule of a row reads: those of the quantity, or of its part."""
-    fields = fields_of(record)
-    if record["value"] is None:  # the quantity is several values, without one of its own
-        fields[VALUE] = _nan(part.value)
-    return fields
-
-
-def beside(entry: Entry, measured: Measured) -> dict[str, list[Any]]:
-    """Return the values of the control runs of a rule, by the name of their field.
-
-    It is empty if the rule compares a run with no others.
-
-    Raises:
-        NotRun: No such run was measured.
-    """
+def beside(entry: Entry, controls: Sequence[Record]) -> dict[str, list[Any]]:
+    """Return the values of control runs, by the name under which a rule reads them."""
     if entry.beside is None:
         return {}
-    controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-    if not controls:
-        raise NotRun(f"No run of {entry.beside.group}, with which it compares, was measured.")
     return {entry.beside.field: [record["value"] for record in controls]}
-
-
-def without(entry: Entry, measured: Measured) -> dict[str, dict[str, list[Any]]]:
-    """Return what `beside` does, less each of several control runs, by that run in words."""
-    if entry.beside is None:
-        return {}
-    controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-    values_without = {}
-    for left_out in controls if len(controls) > 1 else ():
-        values = [record["value"] for record in controls if record is not left_out]
-        run = f"run {left_out['run']} of {left_out['group']}"
-        values_without[run] = {entry.beside.field: values}
-    return values_without
 
 
 def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Measured) -> Combined:
@@ -414,32 +361,45 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
     assert entry.rule is not None
     assert isinstance(entry.field, str)
     rule = entry.rule
-    parts = [picked(whole(record), entry.field) for record in records]
-    all_fields = [rule_fields(*pair) for pair in zip(records, parts, strict=True)]
-    method, is_judged = entry.method, [record["run"] == entry.shown_run for record in records]
-    if measured.source != "author" or not any(is_judged):
-        is_judged = [True] * len(records)
-    if not all(is_judged):
-        method += f" Judged on run {entry.shown_run}, which the paper shows."
-    compared = beside(entry, measured)
+    controls: list[Record] = []
+    if entry.beside is not None:
+        controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
+        if not controls:
+            raise BadInput(f"No run of {entry.beside.group}, with which it compares, was measured.")
+    compared = beside(entry, controls)
+    values = []
+    others = []
+    fields_by_run = []
+    for record in records:
+        part = picked(whole(record), entry.field)
+        values.append(part.value)
+        # Of a quantity that is several values, each is by itself.
+        others.append({} if record["value"] is None else {**part.fields, **compared})
+        fields_by_run.append((record, fields_of(record, part.value)))
+    judged = fields_by_run
+    if measured.source == "author":
+        judged = [x for x in judged if x[0]["run"] == entry.shown_run] or judged
 
-    def counted(rule: Rule, compared: dict[str, Any]) -> Counts:
+    def counted(rule: Rule, compared: Mapping[str, Any]) -> Counts:
         """Return how many of the judged runs show it; language models are in one group."""
         shows: dict[str, list[bool]] = {}
-        for record, fields in compress(zip(records, all_fields, strict=True), is_judged):
-            answer = says(rule, fields | compared)
+        for record, fields in judged:
+            answer = says(rule, {**fields, **compared})
             if answer is not None:
                 group = record["group"] if record["group"] in groups.GROUPS else ""
                 shows.setdefault(group, []).append(answer)
         return {group: Count.of(answers) for group, answers in shows.items()}
 
-    values = [part.value for part in parts]
+    counts_without = {}
+    for left_out in controls if len(controls) > 1 else ():
+        others_than_it = [record for record in controls if record is not left_out]
+        run = f"run {left_out['run']} of {left_out['group']}"
+        counts_without[run] = counted(rule, beside(entry, others_than_it))
+    method = entry.method
+    if len(judged) < len(records):
+        method += f" Judged on run {entry.shown_run}, which the paper shows."
     defined = [value for value in values if value is not None]
-    others = []
-    for record, part in zip(records, parts, strict=True):
-        # Of a quantity that is several values, each is by itself.
-        others.append({} if record["value"] is None else {**part.fields, **compared})
-    shows = [says(rule, fields | compared) for fields in all_fields]
+    shows = [says(rule, {**fields, **compared}) for _, fields in fields_by_run]
     row = replace(
         unmeasured(claim),
         value=stored(COMBINE[entry.combine](defined)) if defined else None,
@@ -452,7 +412,7 @@ def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Me
         n_runs=len(records),
         counts=counted(rule, compared),
         counts_at={bar: counted(other, compared) for bar, other in variants(rule).items()},
-        counts_without={run: counted(rule, left) for run, left in without(entry, measured).items()},
+        counts_without=counts_without,
     )
 
 
@@ -465,13 +425,11 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
     """Return the number that stands for the runs."""
     paths = (entry.field,) if isinstance(entry.field, str) else entry.field
     combined, noises, method = [], [], [entry.method]
+    is_author = measured.source == "author"
+    shown = [is_author and record["run"] == entry.shown_run for record in records]
     for path in paths:
         parts = [_number_of(entry, record, path) for record in records]
-        used = [
-            part
-            for record, part in zip(records, parts, strict=True)
-            if measured.source == "author" and record["run"] == entry.shown_run
-        ] or parts
+        used = [*compress(parts, shown)] or parts
         combined.append(COMBINE[entry.combine]([part.value for part in used]))
         noises.append(sum(part.variance for part in used) ** 0.5 / len(used))
     if entry.among is not None and len(records) < len(measured.runs[entry.groups[0]]):
@@ -489,7 +447,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
     row = replace(
         row,
         runs=[part.value for part in parts],
-        fields={**_keys(records), **_lists(records, _beside_a_number(entry, parts))},
+        fields={
+            **_keys(records),
+            **_lists(records, [_beside_a_number(entry, part) for part in parts]),
+        },
     )
     of_group = len(measured.runs.get(entry.groups[0], ())) if entry.groups else 0
     n_runs = max(of_group, len(records)) if entry.among is not None else len(records)
@@ -501,28 +462,20 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
     """Return what a number's row reads of a run, with the variance of a share that was counted."""
-    part = picked(whole(record), path) if entry.counts is None else None
-    if part is None:
-        assert entry.counts is not None
+    if entry.counts is not None:
         return Picked(float(bool(entry.counts(fields_of(record)))), 0.0, record["fields"])
+    part = picked(whole(record), path)
     if entry.drawn and part.value is not None:
         return part._replace(variance=max(0.0, part.value * (1 - part.value)) / entry.drawn)
     return part
 
 
-def _beside_a_number(entry: Entry, parts: Sequence[Picked]) -> list[dict[str, Any]]:
+def _beside_a_number(entry: Entry, part: Picked) -> dict[str, Any]:
     """Return what was measured beside a number; nothing for one field of many."""
-    beside = []
-    for part in parts:
-        is_own = entry.field == VALUE or set(part.fields) == {"draws", "on_all_sums"}
-        fields = part.fields if is_own else {}
-        beside.append({name: x for name, x in fields.items() if _is_flat(x) and name != HOW})
-    return beside
-
-
-def _is_flat(value: Any) -> bool:
-    """Return False for a field that has a value and fields of its own."""
-    return not isinstance(value, Mapping)
+    if entry.field != VALUE and set(part.fields) != {"draws", "on_all_sums"}:
+        return {}
+    flat = {name: x for name, x in part.fields.items() if not isinstance(x, Mapping)}
+    return {name: x for name, x in flat.items() if name != HOW}
 
 
 def _keys(records: Sequence[Record]) -> dict[str, list[Any]]:
@@ -545,7 +498,7 @@ def _lists(records: Sequence[Record], fields: Sequence[Mapping[str, Any]]) -> di
     lists: dict[str, list[Any]] = {}
     trainings = [training(record) for record in records]
     if any(trainings):
-        lists["training"] = [[words] if words else [] for words in trainings]
+        lists["training"] = trainings
     for name in dict.fromkeys(name for of_run in fields for name in of_run):
         lists[name] = [of_run.get(name) for of_run in fields]
     return lists
@@ -589,7 +542,43 @@ def judged(
         table=table,
         sensitivity={bar: other for bar, other in others.items() if other != judgement.verdict},
     )
-    return replace(row, why=whys.why(row, claim, source))
+    return replace(row, why=why(row, claim, source))
+
+
+def why(row: Row, claim: Claim, source: str) -> Why | None:
+    """Return the reason why a row is not reproduced, from `claims.yml`; None if there is none.
+
+    A name in braces is one of the row's numbers, or a constant of the module that has its function:
+    `{runs[4]:.2f}`, `{fields[moved][5]:.0%}`, `{value}`, `{highest}` of its runs, `{n_showing}` of
+    `{n}`, `{VISIBLE_BOUNCE:.0%}`. There is no reason either where the row has not the runs that the
+    sentence is about.
+
+    Raises:
+        BadInput: The sentence names what a row does not have.
+    """
+    given = claim.why.get(source)
+    if given is None or row.verdict in ("reproduced", verdicts.NOT_RUN):
+        return None
+    n_showing, n = row.shown or (0, len(row.runs))
+    numbers = {
+        **registry.constants(claim.id),
+        "runs": row.runs,
+        "fields": row.fields,
+        "value": row.value,
+        "highest": max((x for x in row.runs if isinstance(x, float)), default=None),
+        "n_showing": n_showing,
+        "n": n,
+    }
+    try:
+        text = given.text.format_map(numbers)
+    except (IndexError, TypeError):  # other runs than those that it was written about
+        return None
+    except (AttributeError, KeyError, ValueError) as error:
+        raise BadInput(
+            f"The why of {claim.id} in claims.yml cannot be filled in ({error!r}): expected the "
+            "row's numbers in braces, such as {runs[4]:.2f} or {fields[moved][5]:.0%}."
+        ) from error
+    return replace(given, text=text)
 
 
 def judge(
@@ -667,7 +656,7 @@ def are_other_weights(loaded: Runs) -> bool:
     """
     if not measurements.is_stored(loaded.source):
         return False
-    behind = query(loaded.source).measured
+    behind = by_id(loaded.source).measured
     n_measured = len(behind.runs.get(loaded.group, ()))
     if loaded.source == "ours" and len(loaded.numbers) != n_measured:
         return True

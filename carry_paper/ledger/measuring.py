@@ -113,9 +113,9 @@ class Measuring:
         stored: dict[Any, Any] = {}
         for row in table[~table.fields.map(is_reason)].to_dict("records"):
             run, epoch, n_sums = (_whole(row[name]) for name in ("run", "epoch", "sums"))
-            key = (row["quantity"], epoch, row["group"])
-            of_run = (row["recipe"], run, n_sums)
-            stored.setdefault(key, {})[of_run] = (row["sha256"], row["code"])
+            of_run = (row["group"], row["recipe"], run, n_sums)
+            of_quantity = stored.setdefault((row["quantity"], epoch), {})
+            of_quantity[of_run] = (row["sha256"], row["code"])
         lacking = {}
         for quantity in self.asked:
             whys = {place: self._why(quantity, place, stored) for place in quantity.places or [""]}
@@ -127,32 +127,28 @@ class Measuring:
         return lacking
 
     def _why(self, quantity: Quantity, place: str, stored: Mapping[Any, Any]) -> str:
-        """Return why a quantity has to be measured on some run of a group; "" if it has not."""
-        code = code_digest.digest(quantity.function)
-        name = name_of(quantity.function)
-        if not place:  # what it is measured on is no group, as a language model
-            codes = set()
-            for (stored_name, epoch, _), by_run in stored.items():
-                if (stored_name, epoch) == (name, quantity.epoch):
-                    codes |= {own_code for _, own_code in by_run.values()}
-            return OTHER_CODE if codes - {code} else "" if codes else "not measured"
-        rows = stored.get((name, quantity.epoch, place), {})
+        """Return why a quantity has to be measured on some run of a group; "" if it has not.
+
+        What it is measured on is no group if the place is "", as a language model.
+        """
+        of_quantity = stored.get((name_of(quantity.function), quantity.epoch), {})
+        rows = {key: row for key, row in of_quantity.items() if not place or key[0] == place}
         if not rows:
             return "not measured"
         loaded = self._runs(place) if place in groups.GROUPS else None
-        if loaded is None or {number for _, number, _ in rows} == {None}:  # of a whole group
-            return "" if {own_code for _, own_code in rows.values()} == {code} else OTHER_CODE
-        for run in loaded.numbers:
-            about = self._about(quantity, place, run)
-            key = (about["recipe"], run, about.get("sums"))
-            if key not in rows:
-                return "not measured"
-            sha256, own_code = rows[key]
-            if sha256 != about.get("sha256"):
-                return "of other weights"
-            if own_code != code:
-                return OTHER_CODE
-        return ""
+        asked = [*rows]
+        if loaded is not None and any(run is not None for _, _, run, _ in rows):
+            asked = []
+            for run in loaded.numbers:
+                about = self._about(quantity, place, run)
+                key = (place, about["recipe"], run, about.get("sums"))
+                if key not in rows:
+                    return "not measured"
+                if rows[key][0] != about.get("sha256"):
+                    return "of other weights"
+                asked.append(key)
+        codes = {rows[key][1] for key in asked}
+        return OTHER_CODE if codes - {code_digest.digest(quantity.function)} else ""
 
     def of_quantity(self, quantity: Quantity) -> list[dict[str, Any]]:
         """Return the rows of a quantity."""

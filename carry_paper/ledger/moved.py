@@ -4,6 +4,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,42 +77,28 @@ def moved(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
     """Return a line for each row that moved, is new or is gone: its verdicts, values and rules."""
     lines = []
     for name in {**before, **after}:
-        if name not in before:
-            lines.append(f"{name}: new, {_summary(after[name])}")
-        elif name not in after:
-            lines.append(f"{name}: gone, was {_summary(before[name])}")
-        elif not _same(before[name], after[name]):
-            lines.append(f"{name}: {_change(before[name], after[name])}")
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            (row,) = filter(None, (old, new))
+            words = f"{row.verdict}; value {_text(row.value)}; rule ({_rule(row)})"
+            lines.append(f"{name}: new, {words}" if old is None else f"{name}: gone, was {words}")
+            continue
+        same_rule = _rule(old) == _rule(new)
+        rules_differ = bool(old.rule) and not same_rule  # older results stored none
+        if old.verdict != new.verdict or rules_differ or not _equal(old.value, new.value):
+            rules = f"rule ({_rule(old)}) -> ({_rule(new)})"
+            if same_rule:
+                rules = f"same rule ({_rule(new)})"
+            values = f"value {_text(old.value)} -> {_text(new.value)}"
+            lines.append(f"{name}: {old.verdict} -> {new.verdict}; {values}; {rules}")
     return lines
 
 
-def _same(old: Row, new: Row) -> bool:
-    rules_differ = bool(old.rule) and _rule(old) != _rule(new)  # older results stored none
-    return old.verdict == new.verdict and _equal(old.value, new.value) and not rules_differ
-
-
 def _equal(old: Any, new: Any) -> bool:
-    old, new = _numbers(old), _numbers(new)
-    return old.shape == new.shape and np.allclose(
-        old, new, rtol=LAST_BITS, atol=LAST_BITS, equal_nan=True
-    )
-
-
-def _numbers(value: Any) -> np.ndarray:
-    """Return a value, or a list of values, as an array, in which None is NaN."""
-    return np.array(value, dtype=float)
-
-
-def _change(old: Row, new: Row) -> str:
-    verdict = f"{old.verdict} -> {new.verdict}"
-    value = f"value {_text(old.value)} -> {_text(new.value)}"
-    same_rule = f"same rule ({_rule(new)})"
-    rules = same_rule if _rule(old) == _rule(new) else f"rule ({_rule(old)}) -> ({_rule(new)})"
-    return f"{verdict}; {value}; {rules}"
-
-
-def _summary(row: Row) -> str:
-    return f"{row.verdict}; value {_text(row.value)}; rule ({_rule(row)})"
+    """Return True for values, or lists of values, that are equal up to their last bits."""
+    old, new = (np.array(value, dtype=float) for value in (old, new))  # None is NaN
+    is_close = partial(np.allclose, rtol=LAST_BITS, atol=LAST_BITS, equal_nan=True)
+    return old.shape == new.shape and is_close(old, new)
 
 
 def _rule(row: Row) -> str:

@@ -6,6 +6,7 @@ which row of `data/claims.yml` reads which field, and on which runs.
 """
 
 from collections.abc import Callable
+from itertools import product
 from statistics import mean, variance
 from typing import Any
 
@@ -17,7 +18,7 @@ from carry_paper.findings import base, heads
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import DRAWN, SAMPLE, Dissected, Need, Survey, random_sums
 from carry_paper.ledger.claims import CLASSES, KINDS
-from carry_paper.ledger.entries import VALUE, Entry, number
+from carry_paper.ledger.entries import NO_NEED, VALUE, Entry, Function, number
 from carry_train.groups import GROUPS
 
 # The last layer's heads have the same names in each of these groups: 1:0 and 1:1.
@@ -34,6 +35,10 @@ NO_SKIP = Ablation(skips=frozenset({0}))
 # The paper drew this number of sums for Tab. 5, from all sums and not class by class: the scores in
 # the release are fractions of 6747, 4415, 4425, 3561 and 817 sums.
 DECODER_DRAW = 100_000
+
+
+# Cells where a model without its decision head is unsure: no carry is due, but it may add one.
+UNSURE = tuple(f"accuracy/{cell}" for cell in ("NC/pos7", "C@2/pos7", "NC/pos8", "C@1/pos8"))
 
 
 def sums_drawn(group: str, pattern: str) -> float | int:
@@ -215,3 +220,34 @@ def primed_share(group: str) -> float:
     """Return the priming sums of a group as a share of its other training sums (App. H.1)."""
     primed = GROUPS[group].primed
     return primed / (GROUPS[group].n_train - primed)
+
+
+# ---- the entries of Tables 1, 3, 4 and 5
+
+
+def table(name: str, group: str, function: Function, need: Need = NO_NEED) -> dict[str, Entry]:
+    """Return the entries of a table's cells, such as `tab1/final_mlp`, by id.
+
+    `function` measures all cells of a run, by kind, class and position.
+    """
+    entries = {}
+    for end, (field, pattern) in ends_of_cells().items():
+        drawn = sums_drawn(group, pattern)
+        entries[f"{name}/{end}"] = number(group, function, need, field=field, drawn=drawn)
+    return entries
+
+
+def dissected_table(name: str, group: str) -> dict[str, Entry]:
+    """Return the entries of a table without the carry neurons, by id; the paper shows run 0."""
+    entries = {}
+    for end, (field, _) in ends_of_cells().items():
+        entries[f"{name}/{end}"] = dissection(group, field, shown_run=0)
+    return entries
+
+
+def ends_of_cells() -> dict[str, tuple[str, str]]:
+    """Return the path in the fields of a quantity, and the pattern, by the end of a cell's id."""
+    cells = {}
+    for (name, pattern), kind, position in product(CLASSES.items(), KINDS, POSITIONS):
+        cells[f"{name}/{kind}/{position}"] = (f"{kind}/{name}/{position}", pattern)
+    return cells

@@ -45,14 +45,13 @@ from carry_paper.findings.base import (
     Rule,
 )
 from carry_paper.findings.survey import DRAWN, Need
-from carry_paper.ledger import language_models, quantities, tables
+from carry_paper.ledger import language_models, quantities
 from carry_paper.ledger.claims import Claim
 from carry_paper.ledger.entries import (
     Among,
     Beside,
     Entry,
     Function,
-    constant,
     finding,
     name_of,
     number,
@@ -111,13 +110,15 @@ def swap_by_states(field: str, shows: Rule) -> Entry:
 
 ROWS: dict[str, Entry] = {
     # Tab. 1
-    **tables.cells("tab1/decision_head", MAIN, quantities.without_decision_head, EACH_LAST_HEAD),
-    **tables.cells("tab1/final_mlp", MAIN, quantities.without_final_mlp),
+    **quantities.table(
+        "tab1/decision_head", MAIN, quantities.without_decision_head, EACH_LAST_HEAD
+    ),
+    **quantities.table("tab1/final_mlp", MAIN, quantities.without_final_mlp),
     "n2/decision_head_spread": number(
         MAIN,
         quantities.without_decision_head,
         EACH_LAST_HEAD,
-        field=tables.UNSURE,
+        field=quantities.UNSURE,
         combine="standard deviation",
         method="Mean over four cells of the standard deviation between runs",
     ),
@@ -143,19 +144,19 @@ ROWS: dict[str, Entry] = {
         "alpaca", language_models.first_position_accuracy
     ),
     # Tab. 3, 4, 5
-    **tables.cells("tab3/final_mlp", N3, quantities.without_final_mlp),
-    **tables.dissected_cells("tab4/dissected", DFF512),
-    **tables.cells("tab5/final_mlp", DECODER, quantities.without_final_mlp),
-    **tables.dissected_cells("tab5/dissected", DECODER),
+    **quantities.table("tab3/final_mlp", N3, quantities.without_final_mlp),
+    **quantities.dissected_table("tab4/dissected", DFF512),
+    **quantities.table("tab5/final_mlp", DECODER, quantities.without_final_mlp),
+    **quantities.dissected_table("tab5/dissected", DECODER),
     # Sec. 2: the sums
-    "data/sums3": constant(sums.n_sums(3)),
-    "data/sums4": constant(sums.n_sums(4)),
-    "data/vocabulary": constant(sums.VOCABULARY),
-    "data/sequence_length3": constant(MAIN_LAYOUT.length),
-    "data/classes3": constant(len(carries.patterns(3))),
-    "data/classes4": constant(len(carries.patterns(4))),
-    "data/classes6": constant(len(carries.patterns(6))),
-    "data/train3": constant(GROUPS[MAIN].n_train),
+    "data/sums3": Entry(constant=sums.n_sums(3)),
+    "data/sums4": Entry(constant=sums.n_sums(4)),
+    "data/vocabulary": Entry(constant=sums.VOCABULARY),
+    "data/sequence_length3": Entry(constant=MAIN_LAYOUT.length),
+    "data/classes3": Entry(constant=len(carries.patterns(3))),
+    "data/classes4": Entry(constant=len(carries.patterns(4))),
+    "data/classes6": Entry(constant=len(carries.patterns(6))),
+    "data/train3": Entry(constant=GROUPS[MAIN].n_train),
     # Sec. 4 and 5: two layers
     "n2/accuracy": number(MAIN, quantities.exact_match, UNCHANGED, drawn=DRAWN),
     "n2/no_skip_accuracy": number(
@@ -233,7 +234,7 @@ ROWS: dict[str, Entry] = {
     "pad6/accuracy_epoch500": six_digits(PAD6, epoch=500),
     "pad6/accuracy_epoch1000": six_digits(PAD6, epoch=1000),
     "pad6_primed/accuracy": six_digits(PRIMED),
-    "pad6_primed/fraction": constant(quantities.primed_share(PRIMED)),
+    "pad6_primed/fraction": Entry(constant=quantities.primed_share(PRIMED)),
     "pad6_finetuned/accuracy6": six_digits(FINETUNED),
     "pad6_finetuned/accuracy3": number(
         FINETUNED, quantities.accuracy_on_three_digits, method=THREE_DIGITS, drawn=DRAWN

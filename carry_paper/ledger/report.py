@@ -9,7 +9,7 @@ import pandas as pd
 
 from carry_paper.ledger import claims
 from carry_paper.ledger.results import Row, gathered
-from carry_paper.ledger.verdicts import NO_VERDICT, VERDICTS, runs_show
+from carry_paper.ledger.verdicts import NO_VERDICT, RANGE, VERDICTS, runs_show
 
 # The verdicts on rows beyond the paper, in words: nothing is attributed to the paper, and nothing
 # differs from it.
@@ -96,13 +96,14 @@ def counted(n: int, verdict: str, *, beyond: bool = False) -> str:
 def shown_in_words(row: Row) -> str:
     """Return how many runs show a finding, with the exact interval: `4 of 6 runs show it (22–96%)`.
 
-    The interval, by Clopper and Pearson, is that of the share of runs; one run has none.
+    The interval, by Clopper and Pearson, is that of the share of runs; one run has none. A row on a
+    range counts settings.
     """
     n_showing, n = row.shown or (0, 0)
+    if claims.claims()[row.id].quantifier == RANGE:
+        return f"it holds in {n_showing} of {row.n} settings, and {row.n - n} can't tell"
     words = runs_show(n_showing, n)
-    if row.interval is None:
-        return words
-    return f"{words} ({percents(row.interval[0])})"
+    return words if row.interval is None else f"{words} ({percents(row.interval[0])})"
 
 
 def percents(ends: Sequence[float]) -> str:

@@ -71,10 +71,7 @@ class Row:
     @property
     def trainings(self) -> list[str]:
         """Return how runs were trained that were not trained as the paper's were."""
-        trainings = set[str]()
-        for of_run in self.fields.get("training", []):
-            trainings.update(of_run)
-        return sorted(trainings)
+        return sorted({*self.fields.get("training", [])} - {""})
 
     @property
     def shown(self) -> tuple[int, int] | None:

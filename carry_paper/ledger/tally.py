@@ -173,23 +173,20 @@ def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
         rows: The results of each source, by id.
     """
     reasons = {}
-    by_id = {name: rows_of(rows, name) for name in claims()}
+    by_id = {}
+    units = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
     for name, claim in claims().items():
-        own_rows = by_id[name]
+        own_rows = by_id[name] = [of_source[name] for of_source in rows.values()]
+        needs_runs = any(row.runs or row.value is None for row in own_rows)
         if claim.hardly_fails:
             reasons[name] = claim.hardly_fails
-        elif claim.rule == "exact" and own_rows and all(_needs_no_runs(row) for row in own_rows):
+        elif claim.rule == "exact" and not needs_runs:
             reasons[name] = "a fact of the data set"
-        elif _is_never_carried_into(name):
+        elif claim.table == "tab1/decision_head" and name.endswith(units):
             reasons[name] = "no carry can arrive there, with or without the head"
     for name, first in repeated(by_id, skipped=reasons).items():
         reasons[name] = f"over all runs of both sources it says what {first} says"
     return reasons
-
-
-def rows_of(rows: Mapping[str, Mapping[str, Row]], name: str) -> list[Row]:
-    """Return the row of each source that has it."""
-    return [by_id[name] for by_id in rows.values() if name in by_id]
 
 
 def repeated(rows: Mapping[str, list[Row]], skipped: Collection[str]) -> dict[str, str]:
@@ -242,14 +239,3 @@ def _are_one_measurement(values: Mapping[str, float], others: Mapping[str, float
     # np.corrcoef takes ten times as long, and a page compares thousands of pairs.
     correlation = x_apart @ y_apart / math.sqrt((x_apart @ x_apart) * (y_apart @ y_apart))
     return bool(abs(correlation) > 1 - CORRELATION_ROUNDING)
-
-
-def _needs_no_runs(row: Row) -> bool:
-    """Return True if a row has a value that no run gave."""
-    return not row.runs and row.value is not None
-
-
-def _is_never_carried_into(name: str) -> bool:
-    """Return True if an id is that of a digit of which the decision head decides nothing."""
-    last_position = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
-    return name.startswith("tab1/decision_head/") and name.endswith(f"/{last_position}")

@@ -230,18 +230,13 @@ def _equivalence(
     excludes_zero = bool((np.maximum(low, -high) > rounding + EPSILON).any())
     if excludes_zero and (table is None or table.told_apart):
         return Judgement("differs", tolerance, detail, interval)
-    if excludes_zero:
-        settles = _what_tells_apart(table)
+    if excludes_zero and table is not None and table.p is not None:
+        settles = f"a table that is told apart as a whole: today p = {table.p:.2g}"
+    elif excludes_zero:
+        settles = f"with {FEWEST_RUNS} runs on either side, which the table's test takes"
     else:
         settles = _what_narrows(comparison, tolerance, max(len(runs), n_runs))
     return Judgement(CANNOT_TELL, tolerance, detail, interval, settles)
-
-
-def _what_tells_apart(table: TableTest | None) -> str:
-    """Return what would settle a cell that differs in a table that is not told apart."""
-    if table is None or table.p is None:
-        return f"with {FEWEST_RUNS} runs on either side, which the table's test takes"
-    return f"a table that is told apart as a whole: today p = {table.p:.2g}"
 
 
 def _what_narrows(comparison: Comparison, tolerance: float, n_runs: int) -> str:
@@ -535,7 +530,9 @@ def judge_runs(
     else:
         verdict = CANNOT_TELL
         settles = f"a run that shows it: none of {n} does, so up to {high:.0%} of all such runs may"
-    if n < ENOUGH and not single and _takes_more_runs(quantifier, verdict):
+    # One or two runs contradict what is said of all; they show neither this nor what most do.
+    is_shown_by_few = quantifier != "most" and verdict not in ("reproduced", "mostly")
+    if n < ENOUGH and not single and quantifier in BANDS and not is_shown_by_few:
         verdict, settles = CANNOT_TELL, settles or f"with {ENOUGH} runs instead of {n}"
     return Judgement(verdict, None, interval=interval, settles=settles)
 

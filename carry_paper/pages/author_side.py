@@ -112,13 +112,11 @@ def _is_close(stored: NDArray[Any], computed: NDArray[Any]) -> bool:
     """
     if stored.shape != computed.shape or stored.dtype.kind != computed.dtype.kind:
         return False
-    if not stored.size:
-        return True
-    if stored.dtype.kind != "f":
-        return float((stored != computed).mean()) <= MAY_DIFFER
-    largest = np.nanmax(np.abs(stored), initial=0)
-    is_close = np.isclose(stored, computed, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
-    return float((~is_close).mean()) <= MAY_DIFFER
+    is_close = stored == computed
+    if stored.dtype.kind == "f":
+        largest = np.nanmax(np.abs(stored), initial=0)
+        is_close = np.isclose(stored, computed, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+    return not stored.size or float((~is_close).mean()) <= MAY_DIFFER
 
 
 def _compressible(x: NDArray[Any]) -> NDArray[Any]:

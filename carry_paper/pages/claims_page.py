@@ -4,16 +4,11 @@ Its template is `claims.html.j2`; `book/_static/claims.js` reads the `data-` att
 template writes.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
-
-import numpy as np
-from markupsafe import Markup, escape
 
 from carry_core.errors import BadInput
 from carry_paper import catalogue
@@ -22,32 +17,14 @@ from carry_paper.ledger import claims, export, ledger, results, tally
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.report import badness, counted, shown_in_words, text
-from carry_paper.ledger.report import in_words as verdict_in_words
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN
 from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
-from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.row_words import MEANINGS, MEANINGS_BEYOND, at_bars, in_short, number
-from carry_paper.pages.strips import Lane
+from carry_paper.pages.row_words import MEANINGS, at_bars, in_short, number, reason, sentence
 from carry_train import groups
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
-# Why a row is neither reproduced nor differs, as sentences without their end.
-REASONS = {
-    "no verdict": "The paper says it of one run of the author's, which is judged; ours are shown",
-    "never": (
-        "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
-    ),
-    "runs": "We can't tell yet: more of our runs would settle it",
-    "table": "We can't tell as long as the whole table is not told apart from the author's",
-    "other": "We can't tell without runs that were not released, or that do not exist yet",
-}
-
-# Runs disagree if there is a gap between them of more than this share of the quantity's range.
-APART = 1 / 3
-
 # Kinds of rows, in the order of the page; those that can hardly fail are counted separately.
 KINDS = ("numbers", "findings", "rows that can hardly fail", "beyond the paper")
 JUDGED_KINDS = ("numbers", "findings")
@@ -83,6 +60,11 @@ class JudgedClaim:
         return next((row.reason for row in self.rows.values() if row.reason), "")
 
     @property
+    def lanes(self) -> list[strips.Lane]:
+        """The drawing of the row: the runs of each source."""
+        return strips.lanes([self.claim], {name: [row] for name, row in self.rows.items()})
+
+    @property
     def kind(self) -> str:
         """The kind of row as which the claim is counted, one of `KINDS`."""
         if self.weightless:
@@ -99,12 +81,16 @@ class Outcomes:
     sources: tuple[str, ...]  # some of `SOURCES`
     entries: tuple[JudgedClaim, ...]  # every claim, in the ledger's order
 
+    def entry(self, name: str) -> JudgedClaim:
+        """Return what became of the claim with an id."""
+        return next(entry for entry in self.entries if entry.claim.id == name)
+
     def origin(self, source: str) -> str:
         """Return a sentence on the weights behind a source's results.
 
         It also says if other weights are stored now.
         """
-        measured = ledger.query(source).measured.runs
+        measured = ledger.by_id(source).measured.runs
         if not measured:
             return f"No results yet: `carry measure --source {source}` makes them."
         if source == "author":
@@ -137,13 +123,13 @@ def read(source: str | None = None) -> Outcomes:
     """
     if source is not None and source not in SOURCES:
         raise BadInput(f"Unknown source {source!r}: expected 'ours', 'author', or None for both.")
-    by_source = {name: ledger.by_id(name) for name in SOURCES}
-    weightless = tally.uninformative(by_source)
-    rows: dict[str, ledger.Rows] = {}
+    rows = {name: ledger.by_id(name) for name in SOURCES}
+    weightless = tally.uninformative(rows)
+    if source is not None:
+        rows = {source: rows[source]}
     order: dict[str, dict[str, int]] = {}
-    for name in SOURCES if source is None else (source,):
-        rows[name] = by_source[name] or ledger.rows(name)
-        worst_first = sorted(rows[name].values(), key=badness)
+    for name, by_id in rows.items():
+        worst_first = sorted(by_id.values(), key=badness)
         order[name] = {row.id: place for place, row in enumerate(worst_first)}
 
     entries = []
@@ -156,28 +142,6 @@ def read(source: str | None = None) -> Outcomes:
         )
         entries.append(entry)
     return Outcomes(tuple(rows), tuple(entries))
-
-
-def reason(source: str, entry: JudgedClaim) -> str:
-    """Return the reason why a row is neither reproduced nor differs, without a full stop.
-
-    It is empty for others. For rows of which we can't tell it is the kind of thing that would
-    settle them.
-    """
-    row = entry.rows[source]
-    if row.verdict == NOT_RUN:
-        return row.detail.rstrip(".")
-    if row.verdict != CANNOT_TELL:
-        if entry.claim.beyond:
-            return MEANINGS_BEYOND[row.verdict].rstrip(".")
-        if row.verdict in ("mixed", "mostly"):
-            return MEANINGS[row.verdict][1].rstrip(".")
-        return REASONS.get(row.verdict, "")
-    if row.settles.startswith("never"):
-        return REASONS["never"]
-    if "of our runs" in row.settles:
-        return REASONS["runs"]
-    return REASONS["table" if "table" in row.settles else "other"]
 
 
 # ---- counts, for sentences and a table
@@ -206,39 +170,29 @@ def tallied(outcomes: Outcomes) -> list[dict[str, tally.Tally]]:
     ]
 
 
-def n_hardly_fail(outcomes: Outcomes) -> int:
-    """Return the number of rows that can hardly fail or repeat another, tables' cells left out."""
-    return sum(bool(e.weightless) and not tally.table_of(e.claim) for e in outcomes.entries)
-
-
 def n_printed(outcomes: Outcomes) -> dict[str, int]:
-    """Return how many numbers the paper prints, how many are in tables, and the tables' number."""
+    """Return the number of printed numbers, of those in tables, of tables, and of rows left out.
+
+    Those are rows that can hardly fail or repeat another, tables' cells left out.
+    """
     printed = [entry.claim for entry in outcomes.entries if entry.claim.paper is not None]
     tables = [tally.table_of(claim) for claim in printed if tally.table_of(claim)]
-    return {"numbers": len(printed), "cells": len(tables), "tables": len({*tables})}
+    apart = [e for e in outcomes.entries if e.weightless and not tally.table_of(e.claim)]
+    return {
+        "numbers": len(printed),
+        "cells": len(tables),
+        "tables": len({*tables}),
+        "left_out": len(apart),
+    }
 
 
 # ---- parts of the page
 
 
-def example(outcomes: Outcomes, verdict: str, of_numbers: bool) -> tuple[str, JudgedClaim] | None:
-    """Return the first number, or finding, with a verdict, after the source; None if none has."""
-    for entry in outcomes.entries:
-        if (entry.claim.paper is not None) == of_numbers and entry.kind in JUDGED_KINDS:
-            for source in outcomes.sources:
-                if entry.verdict(source) == verdict:
-                    return source, entry
-    return None
-
-
 def table_tests(outcomes: Outcomes) -> list[TableTest]:
     """Return the comparison of each of our tables with the author's."""
-    tests = {}
-    for entry in outcomes.entries:
-        row = entry.rows.get("ours")
-        if row is not None and row.table is not None:
-            tests[row.table.name] = row.table
-    return list(tests.values())
+    rows = [entry.rows["ours"] for entry in outcomes.entries if "ours" in entry.rows]
+    return list({row.table.name: row.table for row in rows if row.table is not None}.values())
 
 
 def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
@@ -246,19 +200,21 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
 
     Args:
         name: `tally`, how many numbers and findings got which verdict, each table counted once;
-            `legend`, the verdicts with their meaning and an example; `tables`, the comparisons
-            of whole tables; `overview`, sections by sources with how many rows have which
-            verdict, each count a link to those rows; `differing`, rows with some `verdicts` in
-            sentences, the worst first; `grouped`, lists of such rows, those for the same `reason`
-            together; or `ledger`, all rows as a table, with a form that filters it.
+            `legend`, the verdicts with their meaning; `tables`, the comparisons of whole tables;
+            `overview`, sections by sources with how many rows have which verdict, each count a link
+            to those rows; `differing`, rows with some `verdicts` in sentences, the worst first;
+            `grouped`, lists of such rows, those for the same `reason` together; or `ledger`, all
+            rows as a table, with a form that filters it.
         outcomes: The ledger and its results.
         verdicts: The verdicts of the rows in a list.
     """
     entries = {}
-    reasons = {}
+    reasons: dict[str, dict[str, list[JudgedClaim]]] = {}
     for source in outcomes.sources:
         entries[source] = [e for e in outcomes.entries if e.verdict(source) in verdicts]
-        reasons[source] = results.gathered(entries[source], partial(reason, source))
+        reasons[source] = {}
+        for entry in entries[source]:
+            reasons[source].setdefault(reason(entry.rows[source]), []).append(entry)
     html = (
         TEMPLATES.get_template("claims.html.j2")
         .render(
@@ -269,7 +225,6 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
             reasons=reasons,
             tests=table_tests(outcomes),
             kinds=tallied(outcomes),
-            n_hardly_fail=n_hardly_fail(outcomes),
             printed=n_printed(outcomes),
         )
         .strip()
@@ -286,17 +241,6 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
     return Html(html, text, export.table(rows))
 
 
-def words(plain: str) -> Markup:
-    """Return plain text as HTML, with the text between backticks as code, and with minus signs."""
-    return Markup(re.sub(r"`([^`]+)`", _code, minus_signs(str(escape(plain)))))
-
-
-def _code(quoted: re.Match[str]) -> str:
-    """Return quoted code as Sphinx writes it, so that it breaks between its words only."""
-    parts = re.sub(r"[^ ]+", r'<span class="pre">\g<0></span>', quoted[1])
-    return f"<code>{parts}</code>"
-
-
 def share_a_rule(entries: Sequence[JudgedClaim]) -> bool:
     """Return True if several rows have one rule, reason and date, which need saying only once."""
     rules = set()
@@ -304,18 +248,6 @@ def share_a_rule(entries: Sequence[JudgedClaim]) -> bool:
         claim = entry.claim
         rules.add((claim.rule, claim.quantifier, entry.reason, claim.made, claim.since))
     return len(entries) > 1 and len(rules) == 1
-
-
-def disagree(row: Row, claim: Claim) -> bool:
-    """Return True if one group's runs fall into two, so that the mean may describe none of them.
-
-    They do if the largest gap between them is more than `APART` of the quantity's range.
-    """
-    can_be_ordered = all(isinstance(x, float) and abs(x) <= claim.range for x in row.runs)
-    if row.pooled or not can_be_ordered or len(row.runs) < 2:
-        return False
-    gaps = np.diff(sorted(row.runs))
-    return bool(gaps.max() > APART * claim.range)
 
 
 def by_run(row: Row) -> str:
@@ -328,13 +260,12 @@ def by_run(row: Row) -> str:
         lists[label] = [text(value) for value in row.runs]
     for name, values in row.measured.items():
         lists[name.replace("_", " ")] = [_measured(value) for value in values]
-    sentences = []
+    parts = []
     for name, texts in lists.items():
         is_same = len(texts) > 1 and len({*texts}) == 1
         listed = f"{texts[0]} in each" if is_same else ", ".join(texts)
-        sentences.append(f"{name}: {listed}")
-    line = "; ".join(sentences)
-    return f"{line[:1].upper()}{line[1:]}." if line else ""
+        parts.append(f"{name}: {listed}")
+    return sentence("; ".join(parts))
 
 
 def _measured(value: Any) -> str:
@@ -346,35 +277,22 @@ def _measured(value: Any) -> str:
     return text(value) if value is None or isinstance(value, float) else str(value)
 
 
-def lanes(entry: JudgedClaim) -> list[Lane]:
-    """Return the drawing of a row: the runs of each source."""
-    return strips.lanes([entry.claim], {source: [row] for source, row in entry.rows.items()})
-
-
 TEMPLATES = environment()
 TEMPLATES.filters |= {
     "by": lambda entries, name: results.gathered(entries, attrgetter(name)).items(),
-    "minus": minus_signs,
     "distance": in_short,
     "number": text,
     "query": urlencode,
     "share_a_rule": share_a_rule,
-    "capitalised": lambda text: text[:1].upper() + text[1:],
     "frequent": lambda groups: sorted(groups.items(), key=lambda item: -len(item[1])),
-    "words": words,
 }
 TEMPLATES.globals |= {
     "at_bars": at_bars,
-    "verdict_in_words": verdict_in_words,
     "headings": HEADINGS,
     "sources": SOURCES,
     "rules": RULES | QUANTIFIERS,
     "number": number,
     "shown_in_words": shown_in_words,
-    "example": example,
     "meanings": MEANINGS,
-    "lanes": lanes,
-    "in_words": strips.in_words,
-    "disagree": disagree,
     "by_run": by_run,
 }

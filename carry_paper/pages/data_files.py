@@ -90,12 +90,9 @@ def tidy(table: pd.DataFrame) -> pd.DataFrame:
         is_counted = isinstance(table.index, pd.RangeIndex) and table.index.name is None
         return frame.reset_index(drop=is_counted)
     variables = _named(columns.names, "column", taken=index_names)
-    records = []
-    for i, labels in enumerate(frame.index):
-        for j, headings in enumerate(columns):
-            record = [*_as_tuple(labels), *_as_tuple(headings), frame.iat[i, j]]
-            records.append(record)
-    return pd.DataFrame(records, columns=[*index_names, *variables, "value"], dtype=object)
+    named = frame.astype(object).set_axis(columns.set_names(variables), axis=1)
+    cells = named.stack([*range(columns.nlevels)], future_stack=True)
+    return cells.rename("value").reset_index().astype(object)
 
 
 def _named(names: Any, otherwise: str, taken: Any = ()) -> list[str]:
@@ -109,11 +106,6 @@ def _named(names: Any, otherwise: str, taken: Any = ()) -> list[str]:
             candidate = f"{name or otherwise} {number}"
         complete.append(candidate)
     return complete
-
-
-def _as_tuple(labels: Any) -> tuple[Any, ...]:
-    """Return the labels of all levels."""
-    return labels if isinstance(labels, tuple) else (labels,)
 
 
 # ---- files

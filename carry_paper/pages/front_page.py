@@ -35,14 +35,12 @@ def count(entry: JudgedClaim) -> tuple[int, int]:
 
 def counts(outcomes: Outcomes, **ids: str) -> dict[str, tuple[int, int]]:
     """Return the models that show some findings, and all models: a pair for each `NAME=id`."""
-    entries = {entry.claim.id: entry for entry in outcomes.entries}
-    return {name: count(entries[id_]) for name, id_ in ids.items()}
+    return {name: count(outcomes.entry(id_)) for name, id_ in ids.items()}
 
 
 def leads(outcomes: Outcomes, **ids: str) -> dict[str, str]:
     """Return the first words of the sentences on some findings: `NAME_lead` for each `NAME=id`."""
-    entries = {entry.claim.id: entry for entry in outcomes.entries}
-    return {f"{name}_lead": lead(entries[id_]) for name, id_ in ids.items()}
+    return {f"{name}_lead": lead(outcomes.entry(id_)) for name, id_ in ids.items()}
 
 
 def tally(outcomes: Outcomes) -> dict[str, str]:
@@ -57,14 +55,13 @@ def tally(outcomes: Outcomes) -> dict[str, str]:
 
 def verdicts(outcomes: Outcomes, **ids: str) -> dict[str, str]:
     """Return the verdicts on some findings in words: `NAME_verdicts` for each `NAME=id`."""
-    entries = {entry.claim.id: entry for entry in outcomes.entries}
     whose = {"author": "the author's models", "ours": "ours"}
     values = {}
     for name, id_ in ids.items():
         parts = []
-        for source, row in entries[id_].rows.items():
-            beyond = entries[id_].claim.beyond
-            verdict = counted(1, row.verdict, beyond=beyond).removeprefix("1 ")
+        entry = outcomes.entry(id_)
+        for source, row in entry.rows.items():
+            verdict = counted(1, row.verdict, beyond=entry.claim.beyond).removeprefix("1 ")
             parts.append(f"{verdict} in {whose[source]}")
         values[f"{name}_verdicts"] = ", ".join(parts)
     return values

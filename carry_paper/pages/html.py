@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from carry_paper.pages import strips
+from carry_paper.ledger.report import in_words
+from carry_paper.pages import row_words, strips
 
 # The sign of each verdict, in the order in which they are listed.
 SIGNS = {
@@ -63,10 +64,19 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.globals["signs"] = SIGNS
-    jinja.globals["lane_height"] = strips.HEIGHT
-    jinja.globals["widest"] = strips.RADIUS
-    jinja.filters["slug"] = slug
-    jinja.filters["short"] = short
-    jinja.filters["unbroken"] = unbroken
+    jinja.globals |= {
+        "signs": SIGNS,
+        "lane_height": strips.HEIGHT,
+        "widest": strips.RADIUS,
+        "strip_in_words": strips.in_words,
+        "verdict_in_words": in_words,
+        "meaning": row_words.meaning,
+    }
+    jinja.filters |= {
+        "slug": slug,
+        "short": short,
+        "unbroken": unbroken,
+        "sentence": row_words.sentence,
+        "words": row_words.words,
+    }
     return jinja

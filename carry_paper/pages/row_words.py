@@ -6,31 +6,22 @@ the end of an interval has two digits (`in_short`).
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from math import floor, log10
 from statistics import median
 from typing import Any
 
-import numpy as np
+from markupsafe import Markup, escape
 
 from carry_paper.ledger.claims import Claim, claims
-from carry_paper.ledger.report import percents
 from carry_paper.ledger.results import Row, gathered
-from carry_paper.ledger.verdicts import (
-    CANNOT_TELL,
-    EQUIVALENT,
-    NO_VERDICT,
-    NOT_RUN,
-    place_among,
-)
+from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NO_VERDICT, NOT_RUN, TO_EXPLAIN
 from carry_paper.pages.minus import minus_signs
 from carry_train import groups
 
 SMALLEST_IN_DECIMALS = 1e-4  # a smaller number has an exponent
 ACCURACY_RANGE = 1.0  # that of a quantity in claims.yml, unless it names another
 NEVER = "never"  # how `settles` begins where nothing settles a row
-OUR_RUNS = re.compile(r"with (\d+) of our runs")
 SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 QUANTITIES = {
     "all": "all runs",
@@ -86,6 +77,17 @@ MEANINGS_BEYOND = {
     NOT_RUN: MEANINGS[NOT_RUN][1],
 }
 
+# Why a row is neither reproduced nor differs, as sentences without their end.
+REASONS = {
+    NO_VERDICT: "The paper says it of one run of the author's, which is judged; ours are shown",
+    NEVER: (
+        "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
+    ),
+    "of our runs": "We can't tell yet: more of our runs would settle it",
+    "table": "We can't tell as long as the whole table is not told apart from the author's",
+    "": "We can't tell without runs that were not released, or that do not exist yet",
+}
+
 
 def meaning(row: Row) -> str:
     """Return the meaning of a row's verdict, in a sentence."""
@@ -93,6 +95,21 @@ def meaning(row: Row) -> str:
         return MEANINGS_BEYOND[row.verdict]
     of_number, of_finding = MEANINGS[row.verdict]
     return of_finding if row.paper is None else of_number
+
+
+def reason(row: Row) -> str:
+    """Return the reason why a row is neither reproduced nor differs, without a full stop.
+
+    It is empty for others. For rows of which we can't tell it is the kind of thing that would
+    settle them.
+    """
+    if row.verdict == NOT_RUN:
+        return row.detail.rstrip(".")
+    if row.verdict == CANNOT_TELL:
+        return next(words for part, words in REASONS.items() if part in row.settles)
+    if row.verdict in ("mixed", "mostly") or claims()[row.id].beyond:
+        return meaning(row).rstrip(".")
+    return REASONS.get(row.verdict, "")
 
 
 def number(value: Any, claim: Claim) -> str:
@@ -105,16 +122,10 @@ def number(value: Any, claim: Claim) -> str:
         return (":" if heads else ", ").join(number(x, claim) for x in value)
     if value is None:
         return "–"
-    places = _decimals(claim.unit)
+    last_digit = f"{claim.unit:f}".rstrip("0")  # 0.05 or 10.
+    places = len(last_digit.partition(".")[2])
     rounded = round(value, places) + 0.0  # no -0.00
     return minus_signs(f"{rounded:,.{places if isinstance(value, float) else 0}f}")
-
-
-def _decimals(unit: float | int) -> int:
-    """Return the number of decimals of the last printed digit: 2 for 0.05, 0 for 10."""
-    exponent = Decimal(str(unit)).normalize().as_tuple().exponent
-    assert isinstance(exponent, int), "a unit is finite"
-    return max(0, -exponent)
 
 
 def in_short(value: float | int, digits: int = 2) -> str:
@@ -147,128 +158,65 @@ def half_widths(rows: Sequence[Row]) -> str:
     return f" · ±{in_short(width)}"
 
 
-def place_among_ours(rows: Sequence[Row], source: str) -> str:
-    """Return where the paper's numbers of one run lie among our runs; "" if they are none such.
-
-    Of a table it is how many cells' numbers lie within our runs.
-    """
-    by_id = claims()
-    unjudged = [row for row in rows if row.paper is not None and row.runs and by_id[row.id].single]
-    if source != "ours" or not unjudged or unjudged[0].verdict != NO_VERDICT:
-        return ""
-    if len(unjudged) == 1:
-        return place_among(by_id[unjudged[0].id], np.array(unjudged[0].runs, dtype=float))
-    n_outside = 0
-    for row in unjudged:
-        place = place_among(by_id[row.id], np.array(row.runs, dtype=float))
-        n_outside += "below all" in place or "above all" in place
-    n_within = len(unjudged) - n_outside
-    return f"The printed value lies within our runs in {n_within} of {len(unjudged)} cells."
-
-
-def what_settles(rows: Sequence[Row]) -> str:
-    """Return what would settle rows of which we can't tell: `To settle it: with 24 of our runs`."""
-    pronoun = "it" if len(rows) == 1 else "them"
-    never = [row for row in rows if row.settles.startswith(NEVER)]
-    if len(never) == len(rows):
-        return f"Nothing would settle {pronoun}: {_without_never(never[0])}"
-    if len(rows) == 1:
-        return f"To settle it: {rows[0].settles}"
-    parts = []
-    if never:
-        parts.append(f"{_cells(len(never))}: nothing would, since {_without_never(never[0])}")
-    numbers = []
-    others: dict[str, int] = {}
-    for row in rows:
-        match = OUR_RUNS.search(row.settles)
-        if match:
-            numbers.append(int(match.group(1)))
-        elif row not in never:
-            others[row.settles] = others.get(row.settles, 0) + 1
-    if numbers:
-        low, high = min(numbers), max(numbers)
-        range_ = str(high) if low == high else f"{low} to {high}"
-        parts.append(f"{_cells(len(numbers))}: with {range_} of our runs")
-    for settles, count in others.items():
-        parts.append(f"{_cells(count)}: {settles}")
-    return f"To settle {'; '.join(parts)}"
-
-
-def _without_never(row: Row) -> str:
-    """Return why nothing settles a row: `one run leaves ±0.6`."""
-    return row.settles.removeprefix(NEVER).removeprefix(": ")
-
-
-def _cells(count: int) -> str:
-    """Return a number of cells in words."""
-    return "1 cell" if count == 1 else f"{count} cells"
-
-
-def at_bars(row: Row) -> list[str]:
+def at_bars(row: Row) -> str:
     """Return the verdicts of a row at other bars in words: `mixed at share 0.9`."""
-    return [
-        f"{verdict} at {bar.replace('=', ' ').replace('_', ' ')}"
-        for bar, verdict in row.sensitivity.items()
-    ]
+    bars = {bar.replace("=", " ").replace("_", " "): at for bar, at in row.sensitivity.items()}
+    return ", ".join(f"{verdict} at {bar}" for bar, verdict in bars.items())
 
 
-def rule_here(rows: Sequence[Row], source: str) -> str:
-    """Return the rule by which a source's rows got their verdict, as sentences.
+def without(row: Row) -> str:
+    """Return the runs that do not show a finding in words: `not in runs 3 and 4`."""
+    shows = row.fields.get("shows", [])
+    keys = [key for key, shows_it in zip(row.keys, shows, strict=False) if shows_it is False]
+    if not keys or len(shows) == 1:
+        return ""
+    return "in no run" if len(keys) == len(shows) else f"not in {of_groups(keys)}"
 
-    For numbers it has the distance that was allowed and, for ours, the interval of the difference.
+
+def on_rows(rows: Sequence[Row]) -> list[str]:
+    """Return sentences on rows with one verdict: their rule, and how they were judged.
+
+    Of a table's cells it is what would settle them, and the test of the table as a whole. The first
+    sentence on why they are not reproduced is said elsewhere (`Line.whys`).
     """
     row = rows[0]
-    sentences = []
-    if row.reason:
-        sentences.append(f"{row.reason[:1].upper()}{row.reason[1:]}.")
-    if row.shown_by_group:
-        sentences.append(row.shown_by_group)
+    sentences = [sentence(row.reason)]
     tolerances = [row.tolerance for row in rows if row.tolerance is not None]
     if tolerances:
-        words = f"Allowed here: ±{in_short(min(tolerances))}"
-        if in_short(max(tolerances)) != in_short(min(tolerances)):
-            words += f" to ±{in_short(max(tolerances))}"
-        sentences.append(f"{words}.")
-    if len(rows) == 1 and source == "ours" and row.interval is not None:
-        low, high = row.interval[0]
-        if row.paper is None:
-            sentences.append(f"95% interval of the share of runs: {percents((low, high))}.")
-        else:
-            ends = f"{in_short(low)} to {in_short(high)}"
-            sentences.append(f"95% interval of the difference: {ends}.")
-    return " ".join(sentences)
-
-
-def difference(row: Row) -> str:
-    """Return the difference of a row from the paper in words; "" if it was not run."""
-    if row.shown:
-        without = [
-            key for key, shows in zip(row.keys, row.fields["shows"], strict=True) if shows is False
-        ]
-        if not without:
-            return ""
-        if len(without) == len(row.keys):
-            return "in no run"
-        return f"not in {of_groups(without)}"
-    if row.value is None or isinstance(row.value, list):
-        return ""
-    claim = claims()[row.id]
-    paper = number(claim.paper, claim)
-    ours = number(row.value, claim)
-    return f"{ours} against {paper} in the paper" if paper != ours else ""
-
-
-def not_run(rows: Iterable[Row]) -> str:
-    """Return the reason why rows were not run, without commands; "" if all were run."""
-    reasons: list[str] = []
+        ends = dict.fromkeys(in_short(end) for end in (min(tolerances), max(tolerances)))
+        sentences.append(f"Allowed here: ±{' to ±'.join(ends)}.")
+    if len(rows) == 1:
+        sentences += [row.detail, sentence(without(row))]
+        if row.settles:
+            sentences.append(f"To settle it: {row.settles}.")
+        if row.sensitivity:
+            sentences.append(f"The verdict hangs on the bar: {at_bars(row)}.")
+    elif row.verdict == CANNOT_TELL:
+        for settling, alike in gathered(rows, reason).items():
+            sentences.append(f"{len(alike)} of {len(rows)} cells: {settling}.")
+        if row.table is not None:
+            sentences.append(row.table.words)
     for row in rows:
-        reason = row.detail.partition(": `")[0].rstrip(".")
-        if row.value is None and reason not in reasons:
-            reasons.append(reason)
-    if not reasons:
-        return ""
-    first = reasons[0][:1].lower() + reasons[0][1:]
-    return f"{first}; the ledger has the other reasons" if len(reasons) > 1 else first
+        if row.why is not None:
+            first, rest = first_sentence(row.why.text)
+            sentences.append(rest if row.verdict in TO_EXPLAIN else f"{first} {rest}")
+    return [words for words in dict.fromkeys(sentences) if words]
+
+
+def sentence(text: str) -> str:
+    """Return a text as a sentence; "" for none."""
+    return text and f"{text[:1].upper()}{text[1:]}."
+
+
+def words(plain: str) -> Markup:
+    """Return plain text as HTML, with the text between backticks as code, and with minus signs."""
+    return Markup(re.sub(r"`([^`]+)`", _code, minus_signs(str(escape(plain)))))
+
+
+def _code(quoted: re.Match[str]) -> str:
+    """Return quoted code as Sphinx writes it, so that it breaks between its words only."""
+    parts = re.sub(r"[^ ]+", r'<span class="pre">\g<0></span>', quoted[1])
+    return f"<code>{parts}</code>"
 
 
 def of_groups(keys: Sequence[str]) -> str:

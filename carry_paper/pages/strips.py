@@ -7,15 +7,14 @@ table has a tick for each cell: how far it lies from the paper's.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from carry_paper.ledger.claims import Claim, claims
-from carry_paper.ledger.report import text
+from carry_paper.ledger.report import shown_in_words, text
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import runs_show
 from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.row_words import difference, in_short
+from carry_paper.pages.playground import address, has_run
+from carry_paper.pages.row_words import in_short, without
 
 # All lengths are in px.
 LEFT = 6
@@ -45,12 +44,14 @@ class Mark(NamedTuple):
         words: Its name and value.
         look: `full`; of a finding `open` for a run that does not show it, `unknown` for one that
             can't say; of a table `differs` for a cell that does.
+        link: The playground with this run; "" if it does not have it.
     """
 
     x: float
     y: float
     words: str
     look: str = "full"
+    link: str = ""
 
 
 class Lane(NamedTuple):
@@ -60,7 +61,6 @@ class Lane(NamedTuple):
         source: `ours` or `author`.
         kind: `NUMBER`, `FINDING` or `TABLE`.
         label: The runs in words.
-        beside: The paper's value and the tolerance in words; "" for a finding.
         marks: Its runs or cells.
         bands: The left and right ends of what is allowed around each of the paper's values.
         paper: The places of the paper's values.
@@ -71,12 +71,11 @@ class Lane(NamedTuple):
     source: str
     kind: str
     label: str
-    beside: str
     marks: list[Mark]
-    bands: list[tuple[float, float]]
-    paper: list[float]
-    judged: list[float]
-    ends: tuple[str, str] | None
+    bands: Sequence[tuple[float, float]] = ()
+    paper: Sequence[float] = ()
+    judged: Sequence[float] = ()
+    ends: tuple[str, str] | None = None
 
     @property
     def radius(self) -> float:
@@ -96,6 +95,11 @@ class Scale(NamedTuple):
         """Return a value's place in px; one beyond an end is put there."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return round(LEFT + WIDTH * share, 1)
+
+    def band(self, value: float, tolerance: float) -> tuple[float, float]:
+        """Return the ends of what is allowed around a value, at least a pixel apart."""
+        left, right = self.place(value - tolerance), self.place(value + tolerance)
+        return left, max(right, left + 1)
 
     @property
     def ends(self) -> tuple[str, str] | None:
@@ -118,65 +122,62 @@ def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[L
         rows: Their rows, by source.
     """
     all_rows = [row for own in rows.values() for row in own]
-    drawn: list[Lane | None]
-    if len(of_line) > 1:
-        scale_of_table = _scale_of_table(all_rows)
-        drawn = [_of_table(source, own, scale_of_table) for source, own in rows.items()]
-    else:
-        scale = _scale(of_line[0], all_rows)
-        drawn = [_of_row(source, row, scale) for source, own in rows.items() for row in own]
-    present = [lane for lane in drawn if lane is not None]
-    upper, last = present[:-1], present[-1:]
-    return [*(lane._replace(ends=None) for lane in upper), *last]
+    scale = _scale(of_line[0], all_rows) if len(of_line) == 1 else _scale_of_table(all_rows)
+    drawn = []
+    for source, own in rows.items():
+        if len(of_line) > 1:
+            drawn.append(_of_table(source, own, scale))
+        elif own and own[0].shown is not None:
+            drawn.append(_of_finding(source, own[0]))
+        elif own and own[0].value is not None:
+            drawn.append(_of_number(source, own[0], scale))
+    present = [lane for lane in drawn if lane.marks or lane.judged]
+    return [*(lane._replace(ends=None) for lane in present[:-1]), *present[-1:]]
 
 
-def _of_row(source: str, row: Row, scale: Scale | None) -> Lane | None:
-    """Return the lane of one row; None if it has neither runs nor a number."""
-    if row.shown is not None:
-        return _of_finding(source, row)
-    if row.value is None or scale is None:
-        return None
+def _of_number(source: str, row: Row, scale: Scale) -> Lane:
+    """Return the lane of a number: a dot for each value of each run, and the paper's value."""
+    marks = []
+    values = []
+    for key, run in zip(row.keys, row.runs, strict=True):
+        for value in flat(run):
+            values.append(value)
+            words = f"{_named(key)}: {text(value)}"
+            place = scale.place(value)
+            marks.append(Mark(place, HEIGHT / 2, words, link=_link(source, row, key)))
+    label = text(row.value)
+    if values:
+        low, high = text(min(values)), text(max(values))
+        n_runs = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+        label = f"{n_runs}: {low}" if low == high else f"{n_runs}: {low} to {high}"
     papers = flat(row.paper)
-    ends = []
-    if row.tolerance is not None:
-        for value in papers:
-            low, high = value - row.tolerance, value + row.tolerance
-            ends.append((scale.place(low), scale.place(high)))
     return Lane(
         source,
         NUMBER,
-        label=_range_in_words(row),
-        beside=_paper_in_words(row),
-        marks=_spread(_run_marks(row, scale)),
-        bands=[(left, max(right, left + 1)) for left, right in ends],
+        label,
+        marks=_spread(marks),
+        bands=[scale.band(value, row.tolerance) for value in papers if row.tolerance is not None],
         paper=[scale.place(value) for value in papers],
         judged=[scale.place(value) for value in flat(row.value)],
         ends=scale.ends,
     )
 
 
-def _of_finding(source: str, row: Row) -> Lane | None:
+def _of_finding(source: str, row: Row) -> Lane:
     """Return the lane of a finding: a dot for each run, in the order of the runs."""
     shows = row.fields["shows"]
-    if not shows:
-        return None
-    pitch = min(PITCH, WIDTH / len(shows))
     marks = []
     for i, (key, shows_it) in enumerate(zip(row.keys, shows, strict=True)):
         words = {True: "shows it", False: "does not show it", None: "can't say"}[shows_it]
-        value = f" ({text(row.runs[i])})" if len(row.runs) == len(shows) else ""
         look = {True: "full", False: "open", None: "unknown"}[shows_it]
-        x = round(LEFT + pitch * i, 1)
-        marks.append(Mark(x, HEIGHT / 2, f"{_named(key)} {words}{value}", look))
-    n_showing, n_able = row.shown or (0, 0)
-    label = runs_show(n_showing, n_able)
-    failing = difference(row)
-    if failing and n_able > 1:
-        label += f", {failing}"
-    return Lane(source, FINDING, label, "", marks, [], [], [], None)
+        x = round(LEFT + min(PITCH, WIDTH / len(shows)) * i, 1)
+        named = f"{_named(key)} {words} ({text(row.runs[i])})"
+        marks.append(Mark(x, HEIGHT / 2, named, look, _link(source, row, key)))
+    label = ", ".join(filter(None, (shown_in_words(row), without(row))))
+    return Lane(source, FINDING, label, marks)
 
 
-def _of_table(source: str, rows: Sequence[Row], scale: Scale) -> Lane | None:
+def _of_table(source: str, rows: Sequence[Row], scale: Scale) -> Lane:
     """Return the lane of a table: each cell's distance from the paper's, as a share of its range.
 
     The band is what the cell with the least room may be off.
@@ -185,35 +186,21 @@ def _of_table(source: str, rows: Sequence[Row], scale: Scale) -> Lane | None:
     gaps = []
     tolerances = []
     for row in rows:
+        claim = claims()[row.id]
         for gap in _gaps(row):
             gaps.append(gap)
             look = "differs" if row.verdict == "differs" else "full"
             rounded = minus_signs(f"{round(gap, 2) + 0.0:+.2f}")  # no -0.00
-            words = f"{claims()[row.id].words.rpartition(': ')[2]}: {rounded}"
+            words = f"{claim.words.rpartition(': ')[2]}: {rounded}"
             marks.append(Mark(scale.place(gap), HEIGHT / 2, words, look))
         if row.tolerance is not None:
-            tolerances.append(row.tolerance / claims()[row.id].range)
-    if not marks:
-        return None
-    low, high = in_short(min(gaps)), in_short(max(gaps))
-    label = f"{len(marks)} cells, each less the paper’s: {low} to {high}"
-    beside = ""
-    bands = []
-    if tolerances:
-        allowed = min(tolerances)
-        beside = f"allowed: ±{in_short(allowed)}"
-        bands.append((scale.place(-allowed), max(scale.place(allowed), scale.place(-allowed) + 1)))
-    return Lane(
-        source,
-        TABLE,
-        label=label,
-        beside=beside,
-        marks=marks,
-        bands=bands,
-        paper=[scale.place(0.0)],
-        judged=[],
-        ends=scale.ends,
-    )
+            tolerances.append(row.tolerance / claim.range)
+    label = ""
+    if gaps:
+        low, high = in_short(min(gaps)), in_short(max(gaps))
+        label = f"{len(gaps)} cells, each less the paper’s: {low} to {high}"
+    bands = [scale.band(0.0, min(tolerances))] if tolerances else []
+    return Lane(source, TABLE, label, marks, bands, paper=[scale.place(0.0)], ends=scale.ends)
 
 
 def _gaps(row: Row) -> list[float]:
@@ -231,8 +218,7 @@ def _scale_of_table(rows: Sequence[Row]) -> Scale:
 
 def in_words(drawn: Sequence[Lane]) -> str:
     """Return what lanes show in words, each with its source."""
-    words = [f"{WHOSE[lane.source]}: {lane.label}" for lane in drawn]
-    return "; ".join([*words, drawn[-1].beside]).removesuffix("; ")
+    return "; ".join(f"{WHOSE[lane.source]}: {lane.label}" for lane in drawn)
 
 
 def flat(value: Any) -> list[float]:
@@ -246,24 +232,19 @@ def _named(key: str) -> str:
     return f"run {key}" if key.isdecimal() else key
 
 
-def _run_marks(row: Row, scale: Scale) -> list[Mark]:
-    """Return a dot for each value of each run of a number."""
-    marks = []
-    keys = row.keys if len(row.keys) == len(row.runs) else [str(i) for i in range(len(row.runs))]
-    for key, run in zip(keys, row.runs, strict=True):
-        for value in flat(run):
-            marks.append(Mark(scale.place(value), HEIGHT / 2, f"{_named(key)}: {text(value)}"))
-    return marks
+def _link(source: str, row: Row, key: str) -> str:
+    """Return the playground with one of our runs; "" if it does not have it."""
+    group, _, run = key.rpartition(" ")
+    group = group or "".join(row.groups[:1])
+    is_there = source == "ours" and run.isdecimal() and has_run(group, int(run))
+    return address(f"{group}/{run}") if is_there else ""
 
 
 def _spread(marks: list[Mark]) -> list[Mark]:
     """Return dots such that those which would cover each other stand above each other."""
-    ordered = sorted(marks)
-    if not ordered:
-        return []
-    clusters = [[ordered[0]]]
-    for before, mark in pairwise(ordered):
-        if mark.x - before.x < CLOSE:
+    clusters: list[list[Mark]] = []
+    for mark in sorted(marks):
+        if clusters and mark.x - clusters[-1][-1].x < CLOSE:
             clusters[-1].append(mark)
         else:
             clusters.append([mark])
@@ -276,15 +257,13 @@ def _spread(marks: list[Mark]) -> list[Mark]:
     return spread
 
 
-def _scale(claim: Claim, rows: Sequence[Row]) -> Scale | None:
+def _scale(claim: Claim, rows: Sequence[Row]) -> Scale:
     """Return the scale of a number: 0 to 1 for a share, else such that all values fit."""
     values = flat(claim.paper)
     for row in rows:
         for value in [row.value, *row.runs]:
             values += flat(value)
-    if not values:
-        return None
-    if claim.range == 1 and min(values) >= 0 and max(values) <= 1:
+    if claim.range == 1 and all(0 <= value <= 1 for value in values):
         return Scale(0.0, 1.0)
     tolerance = max((row.tolerance for row in rows if row.tolerance is not None), default=0.0)
     for value in flat(claim.paper):
@@ -296,21 +275,3 @@ def _scale(claim: Claim, rows: Sequence[Row]) -> Scale | None:
     if high - low < NARROW * tolerance:  # else the band would be as wide as the scale
         return Scale(low - tolerance, high + tolerance)
     return Scale(low, high)
-
-
-def _range_in_words(row: Row) -> str:
-    """Return the range of a number's runs; its value, if it has none."""
-    values = [value for run in row.runs for value in flat(run)]
-    if not values:
-        return text(row.value)
-    n_runs = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
-    low, high = text(min(values)), text(max(values))
-    return f"{n_runs}: {low}" if low == high else f"{n_runs}: {low} to {high}"
-
-
-def _paper_in_words(row: Row) -> str:
-    """Return the paper's value, and how far a value may be off."""
-    if row.paper is None:
-        return ""
-    tolerance = f" ± {in_short(row.tolerance)}" if row.tolerance else ""
-    return f"paper: {text(row.paper)}{tolerance}"

@@ -165,7 +165,7 @@ def measured_now(source: str, prefix: str) -> query.Rows:
     """The rows of some claims, measured on the weights that are here."""
     asked = quantities(registry.entry(claim.id) for claim in claims.chosen(prefix))
     table = Measuring(Evidence(source), asked).rows()
-    author = query.query("author").measured if source == "ours" else None
+    author = query.by_id("author").measured if source == "ours" else None
     judged = query.Query(query.Measured(source, table), author)
     return {claim.id: judged[claim.id] for claim in claims.chosen(prefix)}
 

@@ -36,7 +36,7 @@ def test_a_row_that_depends_on_the_recipe_waits_for_the_papers():
     values = {(FINETUNED, 0): 0.01, (FINETUNED, 1): 0.03}
     quick = of_runs("lengths.finetuning", values, "quick", epochs=60, fields=fields)
     name = "finding/finetune_small_change"
-    with pytest.raises(ledger.NotRun, match="depends on the recipe.*“quick”, 60 epochs"):
+    with pytest.raises(BadInput, match="depends on the recipe.*“quick”, 60 epochs"):
         combined(name, *quick)
     row = combined(name, *quick, recipe_sensitive=False).row
     assert (row.runs, row.trainings) == ([0.01, 0.03], ["recipe “quick”, 60 epochs"])
@@ -87,15 +87,15 @@ def test_a_number_may_be_about_some_runs_of_its_group():
     assert row.keys == ["0", "2"]  # of run 2 it is not known
     assert "Over the runs that cannot take the full ablation." in row.detail
     all_take_it = of_runs("heads.wide_mlp", {(S01, run): 0.99 for run in range(3)})
-    with pytest.raises(ledger.NotRun, match="of the 3 of n2_s0.1_w0.2 none is such"):
+    with pytest.raises(BadInput, match="of the 3 of n2_s0.1_w0.2 none is such"):
         combined("n2_s01/dissection/neurons", *neurons, *all_take_it)
 
 
 def test_what_was_not_measured_is_said():
-    with pytest.raises(ledger.NotRun, match="`carry measure --source ours`"):
+    with pytest.raises(BadInput, match="`carry measure --source ours`"):
         combined("finding/staircase")
     reason = of_runs("heads.staircase", {(MAIN, 0): 0.0}, run=None, recipe=None, value=None)
-    with pytest.raises(ledger.NotRun, match="It is gone"):
+    with pytest.raises(BadInput, match="It is gone"):
         combined("finding/staircase", reason[0] | {"fields": {"reason": "It is gone."}})
     with pytest.raises(BadInput, match="lacks 'at_7_8_9', which its rule reads"):
         combined("finding/squashing", *of_runs("heads.squashing", {(MAIN, 0): 0.5}))
@@ -197,7 +197,7 @@ def test_no_group_makes_up_for_another():
 def test_a_finding_of_one_run_is_judged_on_the_run_that_the_paper_shows():
     name = next(n for n, e in registry.ROWS.items() if e.rule and e.shown_run is not None)
     assert claims.claims()[name].single
-    author = ledger.query("author")
+    author = ledger.by_id("author")
     of_row = ledger.combine(claims.claims()[name], author.measured)
     assert [count.n_runs for count in of_row.counts.values()] == [1]
     assert len(of_row.row.runs) > 1

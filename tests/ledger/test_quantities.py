@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from carry_core import measure
+from carry_core.errors import BadInput
 from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig
@@ -117,7 +118,7 @@ def test_a_quantity_that_fails_takes_no_other_with_it(monkeypatch):
     table = measuring.rows()
     assert measuring.failed == ["test_quantities.fall"]
     monkeypatch.setitem(registry.ROWS, CLAIM, failing)
-    with pytest.raises(ledger.NotRun, match=r"KeyError\('train_whole'\)"):
+    with pytest.raises(BadInput, match=r"KeyError\('train_whole'\)"):
         ledger.combine(claims.claims()[CLAIM], ledger.Measured("ours", table))
     monkeypatch.setitem(registry.ROWS, CLAIM, working)
     assert ledger.combine(claims.claims()[CLAIM], ledger.Measured("ours", table)).row.runs

@@ -262,5 +262,5 @@ def test_reasons_and_places_come_from_the_claims_and_are_not_stored(monkeypatch,
     entry = registry.entry("finding/staircase")
     strict = replace(entry, rule=partial(heads.has_staircase, attention=0.999))
     monkeypatch.setitem(registry.ROWS, "finding/staircase", strict)
-    judged = ledger.Query(ledger.query("ours").measured)
+    judged = ledger.Query(ledger.by_id("ours").measured)
     assert judged["finding/staircase"].verdict == "differs"

@@ -7,7 +7,7 @@ import pytest
 
 from carry_core.runs import SOURCES
 from carry_paper.findings import causes
-from carry_paper.ledger import claims, kinds_of_run, ledger, whys
+from carry_paper.ledger import claims, kinds_of_run, ledger
 from carry_paper.ledger.verdicts import TO_EXPLAIN
 
 IN_BRACES = re.compile(r"\{[^}]*\}")
@@ -49,11 +49,11 @@ def test_numbers_come_from_the_results(monkeypatch):
     claim = claims.claims()[row.id]
     assert f"turns {row.fields['moved'][5]:.0%} of these digits" in row.why.text
     moved = replace(row, fields={**row.fields, "moved": [0.5] * 6})
-    assert "turns 50% of these digits" in whys.why(moved, claim, "ours").text
+    assert "turns 50% of these digits" in ledger.why(moved, claim, "ours").text
     # Other runs than those that the sentence is about
     of_one = replace(row, fields={**row.fields, "moved": [0.5]})
-    assert whys.why(of_one, claim, "ours") is None
-    assert whys.why(replace(row, verdict="reproduced"), claim, "ours") is None
+    assert ledger.why(of_one, claim, "ours") is None
+    assert ledger.why(replace(row, verdict="reproduced"), claim, "ours") is None
 
 
 def test_some_runs_by_quick_have_a_pentagon_as_its_why_says(monkeypatch):

@@ -12,7 +12,6 @@ from bs4 import BeautifulSoup
 from carry_core.files import ROOT
 from carry_paper import measurements
 from carry_paper.ledger import claims, report, verdicts
-from carry_paper.ledger.results import Row
 from carry_paper.pages import claims_page
 from carry_paper.pages.claims_page import Outcomes
 from carry_paper.pages.html import SIGNS
@@ -128,17 +127,6 @@ def test_every_row_of_the_ledger_is_in_the_table_with_its_anchor_and_verdicts(pa
     # App. C.2 and Sec. 5
     assert (places["finding/wide_mlp"], places["finding/kink"]) == ("#A3", "#S5")
     assert all(svg["aria-label"] and svg["role"] == "img" for svg in page.find_all("svg"))
-
-
-def test_runs_that_fall_into_two_are_said_to_disagree():
-    claim = claims.claims()["finding/staircase"]
-    row = Row(claim.id, runs=[0.9, 0.1, 1.0, 0.12], fields={"run": ["0", "1", "2", "3"]})
-    assert claims_page.disagree(row, claim)
-    wide = replace(claim, range=2.4)
-    assert not claims_page.disagree(row, wide), "the gap is 0.78, less than a third of the range"
-    of_two_groups = replace(row, fields={"run": ["a 0", "a 1", "b 0", "b 1"]})
-    assert not claims_page.disagree(of_two_groups, claim)
-    assert not claims_page.disagree(replace(row, runs=[1.0, 0.9, 0.7, 0.8]), claim)
 
 
 def test_nothing_is_loaded_and_nothing_is_taken_for_html(committed):
