@@ -35,13 +35,13 @@ values, it has `values` in place of `hook`.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import sums
@@ -55,8 +55,6 @@ Sums = tuple[Operand, Operand]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
 Values = Mapping[str, float | Tensor]
-# Activations by the names of their hook points, from tokens `[batch, pos]`.
-ActivationsOf = Callable[[Int[Tensor, "batch pos"]], dict[str, Tensor]]
 
 REFERENCE_SUMS = 10_000  # random sums, the same for every mean ablation
 BATCH = 256  # sums in a forward pass
@@ -473,20 +471,16 @@ def means(
     b: Operand,
     names: Sequence[str],
     read: Read = None,
-    activations_of: ActivationsOf | None = None,
 ) -> dict[str, Float[Tensor, "..."]]:
     """Return the named activations averaged over the sums a + b.
 
-    Those of the last layer have only the positions `read` (all if None). `activations_of` gives the
-    activations of a batch of tokens; by default it is a pass of the model.
+    Those of the last layer have only the positions `read` (all if None).
     """
     a, b = sums.some_sums(a, b, checked_config(model).width)
-    if activations_of is None:
-        activations_of = partial(activations_at, model, names=names, read=read)
     total: dict[str, Tensor] = {}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        for name, x in activations_of(tokens).items():
+        for name, x in activations_at(model, tokens, names, read).items():
             total[name] = total.get(name, 0.0) + x.double().sum(0)
     dtype = model.embed.weight.dtype
     return {name: (x / len(a)).to(dtype) for name, x in total.items()}

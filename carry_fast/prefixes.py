@@ -106,22 +106,6 @@ def zeroed_in(
     )
 
 
-def zeroed_by_layer(intervention: AnyIntervention, config: ModelConfig) -> list[Zeroed] | None:
-    """Return what an intervention zeroes in each layer, or None if it does more."""
-    changes_by_layer: list[dict[str, Hashable]] = [{} for _ in range(config.layers)]
-    for name, change in changes_of(intervention, config).items():
-        if not name.startswith("blocks."):
-            return None
-        changes_by_layer[int(name.split(".")[1])][name] = change
-    layers = []
-    for layer, changes in enumerate(changes_by_layer):
-        zeroed = zeroed_in(layer, changes, intervention, config)
-        if zeroed is None:
-            return None
-        layers.append(zeroed)
-    return layers
-
-
 class Branch(NamedTuple):
     """Interventions that do the same at some hook points."""
 
