@@ -242,7 +242,7 @@ class Intervention:
         for name, value in values.items():
             if name in targets:
                 part = _mask_of_part(name, targets[name], config)
-                new = Replacement(name, part, self.positions, value, model, read)
+                new = Replacement(name, part, self.positions, value, model)
                 replacements[new.name] = new
         return HookAt(frozenset(replacements), partial(_replaced, replacements))
 
@@ -319,7 +319,7 @@ class Patch(Intervention):
                 "This patch has no source: expected two numbers, such as source=(152, 261)."
             )
         a, b = sums.some_sums(*source, model.config.width)
-        tokens = sums.input_tokens(a, b, model.config.layout).to(model.device)
+        tokens = sums.encode(a, b, model.config.layout).to(model.device)
         with torch.no_grad():
             return activations_at(model, tokens, names, read)
 
@@ -379,7 +379,7 @@ class Replacement:
     """A value that takes the place of a hook point's activation, or of a part of it.
 
     Attributes:
-        asked: The positions that the model will be asked for, of this point's activation.
+        everywhere: All positions of the point's activation.
         rows: The positions that the value has; None if it is the same at all of them.
     """
 
@@ -390,13 +390,11 @@ class Replacement:
         positions: tuple[int, ...] | None,
         value: float | Tensor,
         model: Transformer,
-        read: Read,
     ) -> None:
         self.name, self.positions, self.value = str(name), positions, value
         self.part = part.to(model.device)
         self.axis = -3 if name.endswith(POSITION_THIRD) else -2  # of the positions
         self.everywhere = model.config.positions_at(name, None)
-        self.asked = model.config.positions_at(name, read)
         self.rows: tuple[int, ...] | None = None
         if isinstance(value, Tensor):
             n_rows = value.shape[self.axis] if value.ndim >= -self.axis else 0
@@ -427,14 +425,12 @@ class Replacement:
         return torch.where(mask, value, x)
 
     def _positions_of(self, point: str, x: Tensor) -> tuple[int, ...]:
-        """Return an activation's positions: those that the model names, else those of `read`."""
-        positions = self.everywhere if torch.compiler.is_compiling() else self.asked
-        if isinstance(point, Point):
-            positions = point.positions
+        """Return an activation's positions: those of a `Point`; under a plain name, all."""
+        positions = point.positions if isinstance(point, Point) else self.everywhere
         if x.shape[self.axis] != len(positions):
             raise BadInput(
                 f"An intervention at {self.name} for the positions {[*positions]} met an "
-                f"activation of shape {[*x.shape]}: make its hook with the model's `read`."
+                f"activation of shape {[*x.shape]}: expected a `Point`, with its positions."
             )
         return positions
 
@@ -479,7 +475,7 @@ def means(
     a, b = sums.some_sums(a, b, checked_config(model).width)
     total: dict[str, Tensor] = {}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
+        tokens = sums.encode(batch_a, batch_b, model.config.layout).to(model.device)
         for name, x in activations_at(model, tokens, names, read).items():
             total[name] = total.get(name, 0.0) + x.double().sum(0)
     dtype = model.embed.weight.dtype

@@ -48,7 +48,7 @@ from carry_core.sums import (
     Numbers,
     Operand,
     digits,
-    input_tokens,
+    encode,
     long_sums,
     some_sums,
     whole_numbers,
@@ -205,7 +205,7 @@ def _predict_in_batches(
     """Return the tokens with the largest logits, for each set of logits from `logits_of`."""
     batches: list[list[Tensor]] = []
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
+        tokens = encode(batch_a, batch_b, model.config.layout).to(model.device)
         predicted = [logits.argmax(-1).to("cpu", torch.int8) for logits in logits_of(tokens)]
         batches.append(predicted)
     return [torch.cat(predicted) for predicted in zip(*batches, strict=True)]
@@ -411,7 +411,7 @@ def _digits_with_swapped_heads(
     cache = activations(model, a, b, [name], read=[position])
     swapped = {point: torch.cat(z.chunk(2)[::-1]) for point, z in cache.items()}
     logits_of = engine().passes(model, patches, [position], sources=[swapped] * len(patches))
-    tokens = input_tokens(a, b, model.config.layout).to(model.device)
+    tokens = encode(a, b, model.config.layout).to(model.device)
     digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
     digits_of_sides: Tensor = torch.stack(digit_by_head).unflatten(1, (2, -1))
     return digits_of_sides.transpose(0, 1).cpu()
@@ -495,7 +495,7 @@ def activations(
     hook = ablation.hook(model, read=read)
     batches: dict[str, list[Tensor]] = {name: [] for name in hook_names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
+        tokens = encode(batch_a, batch_b, model.config.layout).to(model.device)
         cache = activations_at(model, tokens, set(hook_names.values()), read, hook)
         for name, hook_name in hook_names.items():
             batches[name].append(cache[hook_name])
@@ -545,9 +545,9 @@ def activation_patch(
     read = config.checked_read(positions)
     places: Sequence[int | None] = (None,) if read is None else read
     a, b = some_sums(*clean, config.width)
-    clean_tokens = input_tokens(a, b, config.layout).to(model.device)
+    clean_tokens = encode(a, b, config.layout).to(model.device)
     a, b = some_sums(*corrupted, config.width)
-    tokens = input_tokens(a, b, config.layout).to(model.device)
+    tokens = encode(a, b, config.layout).to(model.device)
     alone = {"clean": float(metric(model(clean_tokens))), "corrupted": float(metric(model(tokens)))}
 
     rows = []

@@ -31,6 +31,7 @@ float64 and for interventions of the core's own kinds.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -39,7 +40,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core.engine import Sources, hooks_of, only_seen_by
-from carry_core.hooks import Hook, HookAt, TensorHook, no_hook
+from carry_core.hooks import Hook, HookAt, TensorHook, checked_hook, no_hook
 from carry_core.interventions import (
     INTACT,
     Ablation,
@@ -135,7 +136,11 @@ class SharedPrefix:
     ) -> None:
         self.model, self.read = model, model.config.checked_read(read)
         self.interventions = [*interventions]
-        self.hooks = hooks_of(model, interventions, read, sources)
+        hook_name, positions_at = model.config.hook_name, model.config.positions_at
+        self.hooks = [
+            checked_hook(hook, hook_name, partial(positions_at, read=self.read), reads_all=True)
+            for hook in hooks_of(model, interventions, read, sources)
+        ]
         own_sources = sources or [None] * len(interventions)
         self.changes: list[dict[str, Hashable]] = []
         for intervention, source in zip(interventions, own_sources, strict=True):

@@ -94,7 +94,7 @@ def is_finished(path: Path, group: Group, recipe: Recipe, seeds: Seeds = OWN) ->
     """Return True if a run's file has all epochs; raise `BadInput` for damage or other seeds."""
     if not path.exists():
         return False
-    record = runs.describe(path, group.name)["record"]
+    record = runs.describe(path, group.name).record
     seeds.check_run(group, record, path)
     epochs: int = record["epochs"]
     return epochs >= recipe.epochs(group)
