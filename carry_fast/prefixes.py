@@ -1,9 +1,9 @@
 """A model under many interventions at once: what they have in common is computed only once.
 
-Interventions share a pass up to the first activation that they change differently. Layer 0's
-attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips, MLPs
-and neurons changes a layer, it runs without hooks (`blocks.PlainBlock`, or in C++ `compiled`), and
-these share its attention and what each head writes. The logits equal those of `model.py` with one
+Interventions share a pass up to the first activation that they change differently. Where nothing
+but zero ablations of heads, skips, MLPs and neurons changes a layer, it runs without hooks
+(`blocks.PlainBlock`, or in C++ `compiled`), and these share its attention and what each head
+writes. The logits equal those of `model.py` with one
 intervention at a time up to rounding, and take a quarter of the time or less.
 
 A worked example: a model of two layers under four interventions, its members:
@@ -30,12 +30,12 @@ they are alike. So `engine.passes` shares only for plain models (`plain.is_plain
 float64 and for interventions of the core's own kinds.
 """
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -212,7 +212,7 @@ class SharedPrefix:
         zeroed_parts = [self._zeroed(l, branch) for branch in branches]
         conditions = {parts.of_attention for parts in zeroed_parts if parts is not None}
         z: Tensor | None = None
-        if l == 0 and not before.changes:
+        if l == 0 and self.first is not None and not before.changes:
             mids = self.first.mids(tokens, query, conditions)
         else:
             resid, z = self._attention(l, self._entering(tokens, resid), before)
@@ -221,8 +221,8 @@ class SharedPrefix:
         for branch, parts in zip(branches, zeroed_parts, strict=True):
             if parts is None:
                 if z is None:
-                    z = self.first.z(tokens, query)
-                resid = self._entering(tokens, resid)
+                    resid, z = self._attention(l, self._entering(tokens, resid), before)
+                assert resid is not None
                 mid = plain.block.mix(resid[:, query], z, branch.hook)
                 afters.append(plain.block.mlp(mid, branch.hook))
                 continue
@@ -234,7 +234,10 @@ class SharedPrefix:
 
     def _entering(self, tokens: Tensor, resid: Tensor | None) -> Tensor:
         """Return the stream that enters a layer: the embedding if it is not computed yet."""
-        return F.embedding(tokens, self.first.embedding) if resid is None else resid
+        if resid is not None:
+            return resid
+        embedded: Tensor = self.model.embed(tokens) * math.sqrt(self.model.config.d_model)
+        return embedded
 
     def _attention(
         self, l: int, resid: Float[Tensor, "batch pos d_model"], before: Branch
