@@ -230,7 +230,7 @@ class Intervention:
         # TransformerLens's ActivationCache is no mapping, but has one.
         source = getattr(source, "cache_dict", source)
         if isinstance(source, Mapping):
-            values = cached_values(source)
+            values = {plain_name(name): value for name, value in source.items()}
         elif targets:
             values = self.values(model, list(targets), source, read)
         missing = [name for name in targets if name not in values]
@@ -446,18 +446,6 @@ class Replacement:
             )
         rows = [self.rows.index(position) for position in positions]
         return value.index_select(self.axis, torch.tensor(rows, device=value.device))
-
-
-def cached_values(source: Cache) -> dict[str, Tensor]:
-    """Return a cache under our names; a `Point` keeps its positions.
-
-    Its own may be TransformerLens's.
-    """
-    values: dict[str, Tensor] = {}
-    for name, value in source.items():
-        plain = plain_name(name)
-        values[Point(plain, name.positions) if isinstance(name, Point) else plain] = value
-    return values
 
 
 @torch.no_grad()

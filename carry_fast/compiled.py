@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
 from carry_core.sums import VOCABULARY
 from carry_fast import native
-from carry_fast.blocks import BlockPass, PlainBlock, Zeroed
+from carry_fast.blocks import PlainBlock, Zeroed
 
 FLAGS = ["-march=x86-64-v3"]
 INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
@@ -259,7 +259,7 @@ class CompiledFirstLayer:
 
 
 class CompiledBlock:
-    """A `BlockPass` of a plain model in C++."""
+    """A `PlainBlock` in C++."""
 
     def __init__(self, block: Block, query: Sequence[int]) -> None:
         config = block.config
@@ -394,13 +394,13 @@ class Parts(NamedTuple):
     """The parts of a plain model that computes its last layer only at some positions."""
 
     first: CompiledFirstLayer | None  # layer 0's attention; None if it is computed as the others
-    blocks: list[BlockPass]  # at the positions that they compute
+    blocks: list[PlainBlock | CompiledBlock]  # at the positions that they compute
     unembed: CompiledUnembedding | None  # None if PyTorch computes it
 
 
 def parts_of(model: Transformer, read: Read) -> Parts:
     """Return a plain model's parts, in C++ if that is possible here."""
-    blocks: list[BlockPass] = []
+    blocks: list[PlainBlock | CompiledBlock] = []
     is_in_cpp = is_compiled(model)
     for l, block in enumerate(model.blocks):
         every_position = range(model.config.layout.length)
