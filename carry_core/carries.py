@@ -28,23 +28,13 @@ MAX_CLASS_DIGITS = 12  # digits of sums whose classes are listed: 28,657 classes
 NAMES3 = {"000": "NC", "010": "C@1", "001": "C@2", "011": "C all", "021": "C all con."}
 
 
+@cache
 def patterns(n_digits: int) -> tuple[str, ...]:
     """Return all carry patterns of sums below 10**n_digits: Fibonacci(2 n_digits - 1) of them.
 
     For three digits they are in the order of the paper's tables: NC, C@1, C@2, C all, C all con.
     """
     check_whole("n_digits", n_digits, 1, MAX_CLASS_DIGITS)
-    return _patterns(n_digits)
-
-
-def is_pattern(text: str) -> bool:
-    """Return True if some sum has this carry pattern: `021` is a pattern, `020` is not."""
-    lacks_carry_in = "20" in text or text.endswith("2")
-    return text.startswith("0") and set(text) <= set("012") and not lacks_carry_in
-
-
-@cache
-def _patterns(n_digits: int) -> tuple[str, ...]:
     if n_digits == 3:
         return tuple(NAMES3)
     candidates = ("0" + "".join(symbols) for symbols in product("012", repeat=n_digits - 1))
@@ -55,6 +45,12 @@ def _patterns(n_digits: int) -> tuple[str, ...]:
         return sum(carry_out), [not carry for carry in carry_out], pattern
 
     return tuple(sorted(possible, key=fewest_carries_first))
+
+
+def is_pattern(text: str) -> bool:
+    """Return True if some sum has this carry pattern: `021` is a pattern, `020` is not."""
+    lacks_carry_in = "20" in text or text.endswith("2")
+    return text.startswith("0") and set(text) <= set("012") and not lacks_carry_in
 
 
 def paper_name(pattern: str) -> str:

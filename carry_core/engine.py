@@ -1,16 +1,16 @@
 """Passes of a model under interventions, and the one place where a faster way to them comes in.
 
-`passes` and `reader` below call the model, once for each intervention. A package may bring another
-module with these two functions, an engine, and name it under the entry point `carry_core.engines`:
-so does `carry_fast`. It is found at the first measurement. What it gives must equal what is here up
-to rounding, for every model and intervention; where it knows no faster way, it calls these. The
+`passes` below calls the model, once for each intervention. A package may bring another module with
+this function, an engine, and name it under the entry point `carry_core.engines`: so does
+`carry_fast`. It is found at the first measurement. What it gives must equal what is here up to
+rounding, for every model and intervention; where it knows no faster way, it calls this one. The
 environment variable CARRY_ENGINE names the engine to use, and `plain` is this module.
 """
 
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -20,15 +20,13 @@ from torch import Tensor, nn
 
 from carry_core.errors import BadInput
 from carry_core.hooks import Hook, HookAt, TensorHook
-from carry_core.interventions import INTACT, ActivationsOf, AnyIntervention, Source
-from carry_core.model import Block, Read, Transformer, activations_at
+from carry_core.interventions import AnyIntervention, Source
+from carry_core.model import Block, Read, Transformer
 
 # Logits `[batch, query, vocab]` under each of several interventions, from tokens `[batch, pos]`.
 Passes = Callable[[Int[Tensor, "batch pos"]], list[Float[Tensor, "batch query vocab"]]]
 Sources = Sequence[Source | None]  # one for each intervention
-Engine = Any  # a module with `passes` and `reader`
-
-PLAIN = "plain"
+Engine = Any  # a module with `passes`
 
 
 def passes(
@@ -57,21 +55,6 @@ def passes(
         return [model(tokens, hook, read) for hook in hooks]
 
     return logits_of
-
-
-def reader(
-    model: Transformer,
-    names: Collection[str],
-    read: Read = None,
-    ablation: AnyIntervention = INTACT,
-) -> ActivationsOf:
-    """Return a function that gives activations of the ablated model for a batch of tokens.
-
-    `names` are hook points in our spelling; the last layer has the positions `read` (all if None).
-    Each name in the result is a `hooks.Point`, which knows the positions.
-    """
-    hook = ablation.hook(model, read=read)
-    return partial(activations_at, model, names=names, read=read, hook=hook)
 
 
 def hooks_of(
@@ -113,14 +96,9 @@ def methods() -> list[object]:
 METHODS = methods()  # as they were written, for an engine that reads weights instead
 
 
-def plain() -> Engine:
-    """Return this module, the engine that calls the model."""
-    return sys.modules[__name__]
-
-
 def engine() -> Engine:
     """Return the engine that CARRY_ENGINE names; if it is unset, one that is installed."""
-    engines = _installed() | {PLAIN: plain()}
+    engines = _installed() | {"plain": sys.modules[__name__]}
     name = os.environ.get("CARRY_ENGINE") or next(iter(engines))
     if name not in engines:
         raise BadInput(f"CARRY_ENGINE={name}: expected one of {', '.join(engines)}.")

@@ -99,8 +99,12 @@ class PassEnd(Exception):
 
 
 def plain_name(name: str) -> str:
-    """Return a hook point's name in our spelling, given in ours or in TransformerLens's."""
-    return name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
+    """Return a hook point's name in our spelling, given in ours or in TransformerLens's.
+
+    A `Point` keeps its positions.
+    """
+    plain = name.replace("hook_", "").replace("attn.attn_scores", "attn.scores")
+    return Point(plain, name.positions) if isinstance(name, Point) else plain
 
 
 def requested_points(names: Names, hook_names: list[str]) -> list[str]:

@@ -35,13 +35,13 @@ values, it has `values` in place of `hook`.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import sums
@@ -55,8 +55,6 @@ Sums = tuple[Operand, Operand]
 Cache = Mapping[str, Float[Tensor, "..."]]
 Source = Pair | Sums | Cache
 Values = Mapping[str, float | Tensor]
-# Activations by the names of their hook points, from tokens `[batch, pos]`.
-ActivationsOf = Callable[[Int[Tensor, "batch pos"]], dict[str, Tensor]]
 
 REFERENCE_SUMS = 10_000  # random sums, the same for every mean ablation
 BATCH = 256  # sums in a forward pass
@@ -232,7 +230,7 @@ class Intervention:
         # TransformerLens's ActivationCache is no mapping, but has one.
         source = getattr(source, "cache_dict", source)
         if isinstance(source, Mapping):
-            values = cached_values(source)
+            values = {plain_name(name): value for name, value in source.items()}
         elif targets:
             values = self.values(model, list(targets), source, read)
         missing = [name for name in targets if name not in values]
@@ -244,7 +242,7 @@ class Intervention:
         for name, value in values.items():
             if name in targets:
                 part = _mask_of_part(name, targets[name], config)
-                new = Replacement(name, part, self.positions, value, model, read)
+                new = Replacement(name, part, self.positions, value, model)
                 replacements[new.name] = new
         return HookAt(frozenset(replacements), partial(_replaced, replacements))
 
@@ -321,7 +319,7 @@ class Patch(Intervention):
                 "This patch has no source: expected two numbers, such as source=(152, 261)."
             )
         a, b = sums.some_sums(*source, model.config.width)
-        tokens = sums.input_tokens(a, b, model.config.layout).to(model.device)
+        tokens = sums.encode(a, b, model.config.layout).to(model.device)
         with torch.no_grad():
             return activations_at(model, tokens, names, read)
 
@@ -381,7 +379,7 @@ class Replacement:
     """A value that takes the place of a hook point's activation, or of a part of it.
 
     Attributes:
-        asked: The positions that the model will be asked for, of this point's activation.
+        everywhere: All positions of the point's activation.
         rows: The positions that the value has; None if it is the same at all of them.
     """
 
@@ -392,13 +390,11 @@ class Replacement:
         positions: tuple[int, ...] | None,
         value: float | Tensor,
         model: Transformer,
-        read: Read,
     ) -> None:
         self.name, self.positions, self.value = str(name), positions, value
         self.part = part.to(model.device)
         self.axis = -3 if name.endswith(POSITION_THIRD) else -2  # of the positions
         self.everywhere = model.config.positions_at(name, None)
-        self.asked = model.config.positions_at(name, read)
         self.rows: tuple[int, ...] | None = None
         if isinstance(value, Tensor):
             n_rows = value.shape[self.axis] if value.ndim >= -self.axis else 0
@@ -429,14 +425,12 @@ class Replacement:
         return torch.where(mask, value, x)
 
     def _positions_of(self, point: str, x: Tensor) -> tuple[int, ...]:
-        """Return an activation's positions: those that the model names, else those of `read`."""
-        positions = self.everywhere if torch.compiler.is_compiling() else self.asked
-        if isinstance(point, Point):
-            positions = point.positions
+        """Return an activation's positions: those of a `Point`; under a plain name, all."""
+        positions = point.positions if isinstance(point, Point) else self.everywhere
         if x.shape[self.axis] != len(positions):
             raise BadInput(
                 f"An intervention at {self.name} for the positions {[*positions]} met an "
-                f"activation of shape {[*x.shape]}: make its hook with the model's `read`."
+                f"activation of shape {[*x.shape]}: expected a `Point`, with its positions."
             )
         return positions
 
@@ -454,18 +448,6 @@ class Replacement:
         return value.index_select(self.axis, torch.tensor(rows, device=value.device))
 
 
-def cached_values(source: Cache) -> dict[str, Tensor]:
-    """Return a cache under our names; a `Point` keeps its positions.
-
-    Its own may be TransformerLens's.
-    """
-    values: dict[str, Tensor] = {}
-    for name, value in source.items():
-        plain = plain_name(name)
-        values[Point(plain, name.positions) if isinstance(name, Point) else plain] = value
-    return values
-
-
 @torch.no_grad()
 def means(
     model: Transformer,
@@ -473,20 +455,16 @@ def means(
     b: Operand,
     names: Sequence[str],
     read: Read = None,
-    activations_of: ActivationsOf | None = None,
 ) -> dict[str, Float[Tensor, "..."]]:
     """Return the named activations averaged over the sums a + b.
 
-    Those of the last layer have only the positions `read` (all if None). `activations_of` gives the
-    activations of a batch of tokens; by default it is a pass of the model.
+    Those of the last layer have only the positions `read` (all if None).
     """
     a, b = sums.some_sums(a, b, checked_config(model).width)
-    if activations_of is None:
-        activations_of = partial(activations_at, model, names=names, read=read)
     total: dict[str, Tensor] = {}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        tokens = sums.input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        for name, x in activations_of(tokens).items():
+        tokens = sums.encode(batch_a, batch_b, model.config.layout).to(model.device)
+        for name, x in activations_at(model, tokens, names, read).items():
             total[name] = total.get(name, 0.0) + x.double().sum(0)
     dtype = model.embed.weight.dtype
     return {name: (x / len(a)).to(dtype) for name, x in total.items()}

@@ -6,7 +6,7 @@ lists all of them. Tables have a row for each class and a column for each answer
 position, from the left.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from carry_core import carries
-from carry_core.engine import Passes, engine, plain
+from carry_core.engine import Passes, engine
 from carry_core.errors import BadInput, check_whole
 from carry_core.hooks import Hook, Names, Point, plain_name, requested_points
 from carry_core.interventions import BATCH as BATCH
@@ -26,7 +26,6 @@ from carry_core.interventions import (
     PAIRS,
     PARTS,
     Ablation,
-    ActivationsOf,
     AnyIntervention,
     MeanAblation,
     Patch,
@@ -34,7 +33,14 @@ from carry_core.interventions import (
     Sums,
     means,
 )
-from carry_core.model import POINTS, ModelConfig, Read, Transformer, checked_config
+from carry_core.model import (
+    POINTS,
+    ModelConfig,
+    Read,
+    Transformer,
+    activations_at,
+    checked_config,
+)
 from carry_core.pairs import Contrast, Pairs, sample_pairs
 from carry_core.sums import (
     MAX_DIGITS,
@@ -42,7 +48,7 @@ from carry_core.sums import (
     Numbers,
     Operand,
     digits,
-    input_tokens,
+    encode,
     long_sums,
     some_sums,
     whole_numbers,
@@ -98,8 +104,7 @@ def class_accuracies(
     # A subclass may take other values than the means, and is given the sums themselves.
     if mean_ablations and all(type(i) is MeanAblation for i in mean_ablations):
         names = {name for i in mean_ablations for name in i.targets(model.config)}
-        activations_of = engine().reader(model, names, positions)
-        source = means(model, a, b, sorted(names), positions, activations_of)
+        source = means(model, a, b, sorted(names), positions)
 
     sources = [source if isinstance(i, MeanAblation) else None for i in interventions]
     logits_of = engine().passes(model, interventions, positions, sources=sources)
@@ -200,7 +205,7 @@ def _predict_in_batches(
     """Return the tokens with the largest logits, for each set of logits from `logits_of`."""
     batches: list[list[Tensor]] = []
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
+        tokens = encode(batch_a, batch_b, model.config.layout).to(model.device)
         predicted = [logits.argmax(-1).to("cpu", torch.int8) for logits in logits_of(tokens)]
         batches.append(predicted)
     return [torch.cat(predicted) for predicted in zip(*batches, strict=True)]
@@ -406,7 +411,7 @@ def _digits_with_swapped_heads(
     cache = activations(model, a, b, [name], read=[position])
     swapped = {point: torch.cat(z.chunk(2)[::-1]) for point, z in cache.items()}
     logits_of = engine().passes(model, patches, [position], sources=[swapped] * len(patches))
-    tokens = input_tokens(a, b, model.config.layout).to(model.device)
+    tokens = encode(a, b, model.config.layout).to(model.device)
     digit_by_head = [logits[:, 0].argmax(-1) for logits in logits_of(tokens)]
     digits_of_sides: Tensor = torch.stack(digit_by_head).unflatten(1, (2, -1))
     return digits_of_sides.transpose(0, 1).cpu()
@@ -427,15 +432,12 @@ def exact_match_without_heads(model: Transformer) -> list[float]:
 
 # ---- attention and activations
 
-FEW = 100  # sums for which a plain pass takes no longer than to prepare a faster one
-
 
 def attention(model: Transformer, a: Operand, b: Operand) -> Float[Tensor, "layer head query key"]:
     """Return the attention probabilities, averaged over the sums a + b (Fig. 3)."""
     a, b = some_sums(a, b, checked_config(model).width)
     names = [f"blocks.{layer}.attn.pattern" for layer in range(model.config.layers)]
-    activations_of = _reader(model, names, INTACT, None, len(a))
-    mean_patterns = means(model, a, b, names, activations_of=activations_of)
+    mean_patterns = means(model, a, b, names)
     return torch.stack([mean_patterns[name] for name in names])
 
 
@@ -490,23 +492,14 @@ def activations(
             Point(name, config.positions_at(hook_name, read)): hook_name
             for name, hook_name in hook_names.items()
         }
-    activations_of = _reader(model, set(hook_names.values()), ablation, read, len(a))
+    hook = ablation.hook(model, read=read)
     batches: dict[str, list[Tensor]] = {name: [] for name in hook_names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
-        tokens = input_tokens(batch_a, batch_b, model.config.layout).to(model.device)
-        cache = activations_of(tokens)
+        tokens = encode(batch_a, batch_b, model.config.layout).to(model.device)
+        cache = activations_at(model, tokens, set(hook_names.values()), read, hook)
         for name, hook_name in hook_names.items():
             batches[name].append(cache[hook_name])
     return {name: torch.cat(parts) for name, parts in batches.items()}
-
-
-def _reader(
-    model: Transformer, names: Collection[str], ablation: AnyIntervention, read: Read, n_sums: int
-) -> ActivationsOf:
-    """Return a function that gives the named activations of the ablated model."""
-    chosen = plain() if n_sums < FEW else engine()
-    activations_of: ActivationsOf = chosen.reader(model, names, read, ablation)
-    return activations_of
 
 
 # ---- activation patching
@@ -552,9 +545,9 @@ def activation_patch(
     read = config.checked_read(positions)
     places: Sequence[int | None] = (None,) if read is None else read
     a, b = some_sums(*clean, config.width)
-    clean_tokens = input_tokens(a, b, config.layout).to(model.device)
+    clean_tokens = encode(a, b, config.layout).to(model.device)
     a, b = some_sums(*corrupted, config.width)
-    tokens = input_tokens(a, b, config.layout).to(model.device)
+    tokens = encode(a, b, config.layout).to(model.device)
     alone = {"clean": float(metric(model(clean_tokens))), "corrupted": float(metric(model(tokens)))}
 
     rows = []

@@ -51,8 +51,8 @@ SomeRuns = TypeVar("SomeRuns", bound="Runs")  # not `Self`, with which beartype 
 # ---- a run's file
 
 
-def describe(path: Path, group: str | None = None) -> dict[str, Any]:
-    """Return the metadata of a run's file (`group`, `config`, `record`), without its weights.
+def describe(path: Path, group: str | None = None) -> "TrainedRun":
+    """Return what a run's file says of the run, without its weights.
 
     Raises:
         BadInput: The file is damaged, has another format, or is not of this group or of the run
@@ -70,8 +70,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
             raise ValueError(f"it has format {content['format']!r}, expected {FORMAT!r}")
         if group not in (None, content["group"]):
             raise ValueError(f"it is of {content['group']}, not of {group}")
-        ModelConfig(**content["config"])
-        record = content["record"]
+        config, record = ModelConfig(**content["config"]), content["record"]
         if not isinstance(record["recipe"], str):
             raise ValueError(f"record.recipe: {record['recipe']!r} is no name")
         check_count("run", record["run"], 0)
@@ -81,7 +80,7 @@ def describe(path: Path, group: str | None = None) -> dict[str, Any]:
         match = RUN_FILE.fullmatch(path.stem)
         if match and record["run"] != int(match[1]):
             raise ValueError(f"its record is of run {record['run']}")
-    return content
+    return TrainedRun(path, content["group"], config, record)
 
 
 def check_count(name: str, value: object, lowest: int) -> None:
@@ -98,19 +97,13 @@ class TrainedRun(NamedTuple):
     config: ModelConfig
     record: Record
 
-    @classmethod
-    def at(cls, path: Path, group: str | None = None) -> "TrainedRun":
-        """Return the run in a file, of this group if it is given; arguments as in `describe`."""
-        content = describe(path, group)
-        return cls(path, content["group"], ModelConfig(**content["config"]), content["record"])
-
     def weights_at(self, epoch: int | None) -> Weights:
         """Return the parameters in float32, at the epoch of a snapshot or, for None, at the end.
 
         Raises:
             BadInput: The file has no such parameters, or is no longer that of this run.
         """
-        if describe(self.path)["record"] != self.record:
+        if describe(self.path).record != self.record:
             raise BadInput(f"{self.path} has changed since it was loaded: load it again.")
         prefix = "" if epoch is None else f"epoch_{epoch}/"
         weights = {}
@@ -260,7 +253,7 @@ def load(
             f"No weights of {group}{listed} in {place}: expected files such as run0{SUFFIX}; "
             f"{where_others_are(place)}."
         )
-    trained = {number: TrainedRun.at(path, group) for number, path in sorted(paths.items())}
+    trained = {number: describe(path, group) for number, path in sorted(paths.items())}
     check_alike(place, trained.values())
     return Runs.of(group, source, trained)
 
@@ -336,7 +329,7 @@ def at_path(
             f"{path} has no runs: expected a folder with files such as run0{SUFFIX}, in it or one "
             "folder down."
         )
-    described = [TrainedRun.at(file) for file in files]
+    described = [describe(file) for file in files]
     check_alike(path, described)
     first = described[0]
     trained = {run.record["run"]: run for run in described}

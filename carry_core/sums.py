@@ -146,13 +146,7 @@ def digit_tokens(number: Int[Tensor, "*batch"], width: int) -> Int[Tensor, "*bat
 
 def encode(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch pos"]:
     """Return the input tokens of a + b; a decoder's include the answer (teacher forcing)."""
-    return input_tokens(*checked_sums(a, b, layout.width), layout)
-
-
-def input_tokens(
-    a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout
-) -> Int[Tensor, "*batch pos"]:
-    """Return the same as `encode`, for sums that have been checked."""
+    a, b = checked_sums(a, b, layout.width)
     plus = torch.full_like(a, PLUS).unsqueeze(-1)
     equals = torch.full_like(plus, EQUALS).expand(*a.shape, layout.width)
     tail = digit_tokens(a + b, layout.width) if layout.causal else equals
@@ -161,13 +155,7 @@ def input_tokens(
 
 def targets(a: Operand, b: Operand, layout: Layout) -> Int[Tensor, "*batch loss"]:
     """Return the tokens that the positions `layout.loss_positions` should predict."""
-    return target_tokens(*checked_sums(a, b, layout.width), layout)
-
-
-def target_tokens(
-    a: Int[Tensor, "*batch"], b: Int[Tensor, "*batch"], layout: Layout
-) -> Int[Tensor, "*batch loss"]:
-    """Return the same as `targets`, for sums that have been checked."""
+    a, b = checked_sums(a, b, layout.width)
     answer = digit_tokens(a + b, layout.width)
     if not layout.causal:
         return answer

@@ -7,7 +7,7 @@ float32 or float64 have blocks that can be read like this (`plain.is_plain`, `pl
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -37,35 +37,6 @@ class Zeroed(NamedTuple):
         return self._replace(mlp=False, neurons=frozenset())
 
 
-@runtime_checkable
-class BlockPass(Protocol):
-    """A block at some query positions, computed from its weights: in PyTorch here, or in C++.
-
-    Attributes:
-        block: The block itself, for what has to call its hooks.
-    """
-
-    block: Block
-
-    def z(
-        self, resid: Float[Tensor, "batch pos d_model"]
-    ) -> Float[Tensor, "batch query head d_head"]:
-        """Return `attn.z`, from the stream that enters the block."""
-
-    def mids(
-        self,
-        resid: Float[Tensor, "batch query d_model"],
-        z: Float[Tensor, "batch query head d_head"],
-        conditions: Collection[Zeroed],
-    ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
-        """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
-
-    def after(
-        self, mid: Float[Tensor, "batch query d_model"], zeroed: Zeroed
-    ) -> Float[Tensor, "batch query d_model"]:
-        """Return `resid_post`, from `resid_mid`, without the MLP or the neurons that are zeroed."""
-
-
 class Turned(NamedTuple):
     """A projection to queries, keys or values, with the rotation of each position in it."""
 
@@ -74,9 +45,10 @@ class Turned(NamedTuple):
 
 
 class PlainBlock:
-    """A `BlockPass` of a plain model in PyTorch.
+    """A block of a plain model at some query positions, computed from its weights in PyTorch.
 
     Attributes:
+        block: The block itself, for what has to call its hooks.
         query: The positions of the queries.
         q: The projection to queries over sqrt(d_head), at these positions.
         kv: The projection to keys, then values, at all positions.

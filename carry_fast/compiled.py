@@ -1,7 +1,7 @@
 """The parts of a plain model's pass in C++ (`native/forward.cpp`), built on first use.
 
-They take two thirds of PyTorch's time or less, and compute what `PlainBlock`, `FirstLayer` and the
-unembedding do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
+They take two thirds of PyTorch's time or less, and compute what `PlainBlock` and the unembedding
+do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
 compiler or a processor with AVX2 there is no library, and PyTorch computes; so it does if the
 library is wrong about a model whose logits PyTorch gives (`_is_right`). The library is the same on
 all such processors.
@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
 from carry_core.sums import VOCABULARY
 from carry_fast import native
-from carry_fast.blocks import BlockPass, PlainBlock, Zeroed
-from carry_fast.first_layer import FirstLayer
+from carry_fast.blocks import PlainBlock, Zeroed
 
 FLAGS = ["-march=x86-64-v3"]
 INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
@@ -196,23 +195,39 @@ def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
 # ---- the parts
 
 
-class CompiledFirstLayer(FirstLayer):
-    """Layer 0's attention in C++, from the tables of `FirstLayer`.
+class CompiledFirstLayer:
+    """The attention of layer 0 in C++, from tables over (token, position).
 
-    C++ looks up the terms of a softmax, relative to the largest term of a query with any token at
-    any key. So it computes no exponential.
+    The layer sees one of a dozen tokens at each position. So the vectors that its heads can write
+    for a key fit into a table, and so do the terms of a softmax, relative to the largest term of a
+    query with any token at any key: no exponential is computed. Row `position * n_tokens + token`
+    of a table is that token at that position.
 
     Attributes:
         has_usable_terms: True if no sum's terms can all be too small for float64, whatever its
-            tokens. If False, the layer computes as a `FirstLayer`.
+            tokens. If False, the layer cannot be computed from tables.
     """
 
     def __init__(self, model: Transformer) -> None:
-        super().__init__(model)
+        config, block = model.config, model.blocks[0]
+        n_tokens, self.length = len(model.embed.weight), config.layout.length
+        embedding = model.embed.weight * math.sqrt(config.d_model)
+        position = torch.arange(self.length, device="cpu")
+        self.first_row = position * n_tokens
+        qkv = block.qkv(embedding.unsqueeze(1).expand(-1, self.length, -1))
+        q, k, v = (x.permute(2, 1, 0, 3).flatten(1, 2) for x in qkv)  # (head, row, d_head)
+        exact = q.double() @ k.double().mT / math.sqrt(config.d_head)
+        if config.causal:
+            position_of_row = position.repeat_interleave(n_tokens)
+            exact = exact.masked_fill(position_of_row > position_of_row[:, None], -torch.inf)
+        # Where the model's own score would be infinite, this one is.
+        of_model = exact.float()
+        score = exact.where(of_model.isfinite(), of_model.double())  # (head, row, row)
+        o = block.o.weight.view(-1, config.heads, config.d_head)  # (d_model, head, d_head)
+        written = v @ o.permute(1, 2, 0)  # (head, row, d_model)
+
         self.memory = _Memory()
-        self.length = model.config.layout.length
-        n_tokens = len(self.embedding)
-        term = (self.score - self.score.amax(-1, keepdim=True)).exp()
+        term = (score - score.amax(-1, keepdim=True)).exp()
         smallest_at_position = term.unflatten(-1, (self.length, n_tokens)).amin(-1)
         # One key's term is at least this, whatever the tokens are.
         smallest_total = smallest_at_position.amax(-1)
@@ -221,9 +236,9 @@ class CompiledFirstLayer(FirstLayer):
             length=self.length,
             tokens=n_tokens,
             term=self.memory.pointer(term, torch.float64),
-            written=self.memory.pointer(self.written),
-            embedding=self.memory.pointer(self.embedding),
-            bias=self.memory.pointer(self.bias),
+            written=self.memory.pointer(written),
+            embedding=self.memory.pointer(embedding),
+            bias=self.memory.pointer(block.o.bias),
         )
 
     def mids(
@@ -233,20 +248,18 @@ class CompiledFirstLayer(FirstLayer):
         conditions: Collection[Zeroed],
     ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
-        if not self.has_usable_terms:
-            return super().mids(tokens, query, conditions)
         position = torch.arange(self.length, dtype=torch.int32, device="cpu")[query]
         self.tables.queries, self.tables.query = len(position), position.data_ptr()
         rows = (tokens + self.first_row).int()
         shape = len(conditions), len(tokens), len(position), D_MODEL
-        mids = self.embedding.new_empty(shape)
+        mids = torch.empty(shape, device="cpu")
         structures = _conditions(conditions)
         _call("first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids)
         return dict(zip(conditions, mids, strict=True))
 
 
 class CompiledBlock:
-    """A `BlockPass` of a plain model in C++."""
+    """A `PlainBlock` in C++."""
 
     def __init__(self, block: Block, query: Sequence[int]) -> None:
         config = block.config
@@ -380,14 +393,14 @@ class CompiledUnembedding:
 class Parts(NamedTuple):
     """The parts of a plain model that computes its last layer only at some positions."""
 
-    first: FirstLayer  # layer 0's attention
-    blocks: list[BlockPass]  # at the positions that they compute
+    first: CompiledFirstLayer | None  # layer 0's attention; None if it is computed as the others
+    blocks: list[PlainBlock | CompiledBlock]  # at the positions that they compute
     unembed: CompiledUnembedding | None  # None if PyTorch computes it
 
 
 def parts_of(model: Transformer, read: Read) -> Parts:
     """Return a plain model's parts, in C++ if that is possible here."""
-    blocks: list[BlockPass] = []
+    blocks: list[PlainBlock | CompiledBlock] = []
     is_in_cpp = is_compiled(model)
     for l, block in enumerate(model.blocks):
         every_position = range(model.config.layout.length)
@@ -395,8 +408,9 @@ def parts_of(model: Transformer, read: Read) -> Parts:
         positions = every_position[query] if isinstance(query, slice) else query
         blocks.append((CompiledBlock if is_in_cpp else PlainBlock)(block, positions))
     if not is_in_cpp:
-        return Parts(FirstLayer(model), blocks, None)
-    return Parts(CompiledFirstLayer(model), blocks, CompiledUnembedding(model))
+        return Parts(None, blocks, None)
+    first = CompiledFirstLayer(model)
+    return Parts(first if first.has_usable_terms else None, blocks, CompiledUnembedding(model))
 
 
 # ---- a known input

@@ -4,16 +4,15 @@ All of them read weights instead of calling the model, so they serve plain model
 float64 (`plain`). Any other model, or a subclass of an intervention, gets the core's plain pass.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from carry_core import engine
 from carry_core.engine import Passes, Sources
 from carry_core.hooks import Hook
-from carry_core.interventions import INTACT, ActivationsOf, AnyIntervention
+from carry_core.interventions import AnyIntervention
 from carry_core.model import Read, Transformer
 from carry_fast.plain import is_plain, is_precise
-from carry_fast.prefixes import SharedPrefix, is_own_kind, zeroed_by_layer
-from carry_fast.readings import PlainReader
+from carry_fast.prefixes import SharedPrefix, is_own_kind
 
 
 def passes(
@@ -27,18 +26,3 @@ def passes(
     if is_plain(model) and is_precise(model) and all(map(is_own_kind, interventions)):
         return SharedPrefix(model, interventions, read, watch, sources)
     return engine.passes(model, interventions, read, watch, sources)
-
-
-def reader(
-    model: Transformer,
-    names: Collection[str],
-    read: Read = None,
-    ablation: AnyIntervention = INTACT,
-) -> ActivationsOf:
-    """Return a function that gives activations of the ablated model (`readings`)."""
-    zeroed = None
-    if names and is_plain(model) and is_precise(model) and is_own_kind(ablation):
-        zeroed = zeroed_by_layer(ablation, model.config)
-    if zeroed is None:
-        return engine.reader(model, names, read, ablation)
-    return PlainReader(model, names, read, ablation.hook(model, read=read), zeroed)

@@ -1,9 +1,9 @@
 """A model under many interventions at once: what they have in common is computed only once.
 
-Interventions share a pass up to the first activation that they change differently. Layer 0's
-attention comes from tables (`FirstLayer`). Where nothing but zero ablations of heads, skips, MLPs
-and neurons changes a layer, it runs without hooks (`blocks.PlainBlock`, or in C++ `compiled`), and
-these share its attention and what each head writes. The logits equal those of `model.py` with one
+Interventions share a pass up to the first activation that they change differently. Where nothing
+but zero ablations of heads, skips, MLPs and neurons changes a layer, it runs without hooks
+(`blocks.PlainBlock`, or in C++ `compiled`), and these share its attention and what each head
+writes. The logits equal those of `model.py` with one
 intervention at a time up to rounding, and take a quarter of the time or less.
 
 A worked example: a model of two layers under four interventions, its members:
@@ -30,16 +30,17 @@ they are alike. So `engine.passes` shares only for plain models (`plain.is_plain
 float64 and for interventions of the core's own kinds.
 """
 
+import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from carry_core.engine import Sources, hooks_of, only_seen_by
-from carry_core.hooks import Hook, HookAt, TensorHook, no_hook
+from carry_core.hooks import Hook, HookAt, TensorHook, checked_hook, no_hook
 from carry_core.interventions import (
     INTACT,
     Ablation,
@@ -106,22 +107,6 @@ def zeroed_in(
     )
 
 
-def zeroed_by_layer(intervention: AnyIntervention, config: ModelConfig) -> list[Zeroed] | None:
-    """Return what an intervention zeroes in each layer, or None if it does more."""
-    changes_by_layer: list[dict[str, Hashable]] = [{} for _ in range(config.layers)]
-    for name, change in changes_of(intervention, config).items():
-        if not name.startswith("blocks."):
-            return None
-        changes_by_layer[int(name.split(".")[1])][name] = change
-    layers = []
-    for layer, changes in enumerate(changes_by_layer):
-        zeroed = zeroed_in(layer, changes, intervention, config)
-        if zeroed is None:
-            return None
-        layers.append(zeroed)
-    return layers
-
-
 class Branch(NamedTuple):
     """Interventions that do the same at some hook points."""
 
@@ -151,7 +136,11 @@ class SharedPrefix:
     ) -> None:
         self.model, self.read = model, model.config.checked_read(read)
         self.interventions = [*interventions]
-        self.hooks = hooks_of(model, interventions, read, sources)
+        hook_name, positions_at = model.config.hook_name, model.config.positions_at
+        self.hooks = [
+            checked_hook(hook, hook_name, partial(positions_at, read=self.read), reads_all=True)
+            for hook in hooks_of(model, interventions, read, sources)
+        ]
         own_sources = sources or [None] * len(interventions)
         self.changes: list[dict[str, Hashable]] = []
         for intervention, source in zip(interventions, own_sources, strict=True):
@@ -223,7 +212,7 @@ class SharedPrefix:
         zeroed_parts = [self._zeroed(l, branch) for branch in branches]
         conditions = {parts.of_attention for parts in zeroed_parts if parts is not None}
         z: Tensor | None = None
-        if l == 0 and not before.changes:
+        if l == 0 and self.first is not None and not before.changes:
             mids = self.first.mids(tokens, query, conditions)
         else:
             resid, z = self._attention(l, self._entering(tokens, resid), before)
@@ -232,8 +221,8 @@ class SharedPrefix:
         for branch, parts in zip(branches, zeroed_parts, strict=True):
             if parts is None:
                 if z is None:
-                    z = self.first.z(tokens, query)
-                resid = self._entering(tokens, resid)
+                    resid, z = self._attention(l, self._entering(tokens, resid), before)
+                assert resid is not None
                 mid = plain.block.mix(resid[:, query], z, branch.hook)
                 afters.append(plain.block.mlp(mid, branch.hook))
                 continue
@@ -245,7 +234,10 @@ class SharedPrefix:
 
     def _entering(self, tokens: Tensor, resid: Tensor | None) -> Tensor:
         """Return the stream that enters a layer: the embedding if it is not computed yet."""
-        return F.embedding(tokens, self.first.embedding) if resid is None else resid
+        if resid is not None:
+            return resid
+        embedded: Tensor = self.model.embed(tokens) * math.sqrt(self.model.config.d_model)
+        return embedded
 
     def _attention(
         self, l: int, resid: Float[Tensor, "batch pos d_model"], before: Branch

@@ -26,7 +26,7 @@ from carry_paper.schemas import read_json
 from carry_train import choice
 from carry_train.files import write_json
 from carry_train.groups import RECIPES, Group
-from carry_train.precisions import TORCH_BF16, TORCH_FP32, TRITON, Precision, Request
+from carry_train.precisions import ALL, TORCH_BF16, TORCH_FP32, TRITON, Precision
 from carry_train.trainer import BETAS, EPSILON, Trainer, commit
 
 Row = dict[str, Any]
@@ -118,7 +118,7 @@ def _train_rows(group: Group, device: str, runs: int, rounds: int) -> list[Row]:
     on_cpu = device == "cpu"
     recipe, numbers = RECIPES["quick"], list(range(runs))
     trainers: dict[Precision, Trainer] = {}
-    for precision in choice.available(Request(), group, recipe, device):
+    for precision in choice.available(ALL, group, recipe, device):
         is_emulated = precision == TORCH_BF16 and not choice.multiplies_bf16(device)
         # The step in Triton takes whole epochs at once.
         if precision.implementation != TRITON and not is_emulated:

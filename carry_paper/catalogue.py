@@ -29,6 +29,7 @@ from carry_core.runs import (
     TrainedRun,
     at_path,
     check_numbers,
+    describe,
     folder,
     leading_recipes,
     numbered,
@@ -288,7 +289,7 @@ def ranked(
         for number, path in numbered(recipe_folder, SUFFIX).items():
             if number not in numbers:
                 continue
-            run = TrainedRun.at(path, group)
+            run = describe(path, group)
             check_fits(run, group)
             if run.record["recipe"] != name:
                 reason = f"its record is of the recipe {run.record['recipe']}, not {name}"

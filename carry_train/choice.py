@@ -11,6 +11,7 @@ import torch
 from carry_core.errors import BadInput
 from carry_core.model import parameter_shapes
 from carry_core.sums import n_sums
+from carry_fast.layers import keep_memory
 from carry_train import fused, groups
 from carry_train.groups import RECIPES, Group, Recipe
 from carry_train.precisions import (
@@ -26,8 +27,7 @@ from carry_train.precisions import (
 )
 from carry_train.trainer import Trainer
 
-TIMED_SUMS = 256  # in a step that is timed
-TIMED_SECONDS, MOST_ROUNDS = 1.0, 10
+STEPS = 3  # that are timed, after a first one
 # Steps of groups that are more times as large as the main one are not timed.
 LARGEST_TIMED = 8
 
@@ -59,15 +59,13 @@ def check_precision(precision: Precision, group: Group, recipe: Recipe, device: 
 
 
 def available(request: Request, group: Group, recipe: Recipe, device: str) -> list[Precision]:
-    """Return the precisions that a request allows and a training can have on the device.
-
-    Those by an implementation of our own come first.
+    """Return the requested precisions that a training can have on the device, in their order.
 
     Raises:
         BadInput: There is none.
     """
     precisions, refusals = [], []
-    for precision in filter(request.allows, ALL):
+    for precision in request:
         try:
             check_precision(precision, group, recipe, device)
         except BadInput as error:
@@ -82,19 +80,18 @@ def available(request: Request, group: Group, recipe: Recipe, device: str) -> li
 def choose(request: Request, group: Group, recipe: Recipe, device: str) -> Precision:
     """Return the precision in which new runs of a group are trained by a recipe.
 
-    If no format is asked for, it is the fastest one; if no implementation is, it is our own, where
-    there is one.
+    If all are asked for, it is the fastest one, else the first one.
 
     Raises:
         BadInput: No run of the group can be trained as requested.
     """
     precisions = available(request, group, recipe, device)
-    if request.format is None:
-        return fastest(precisions, group, device)
+    if request == ALL:
+        return fastest(precisions, group, recipe.batch_size(group), device)
     return precisions[0]
 
 
-def fastest(precisions: Collection[Precision], group: Group, device: str) -> Precision:
+def fastest(precisions: Collection[Precision], group: Group, batch: int, device: str) -> Precision:
     """Return the fastest of some precisions: by timing, if there are several candidates on a CPU.
 
     PyTorch's steps are candidates only where we have none of our own, which are always faster.
@@ -105,8 +102,7 @@ def fastest(precisions: Collection[Precision], group: Group, device: str) -> Pre
         candidates = [TORCH_FP32, *([TORCH_BF16] if multiplies_bf16(device) else [])]
     if len(candidates) == 1 or not device.startswith("cpu"):
         return candidates[-1]
-    milliseconds = timed(tuple(candidates), group, device)
-    return min(candidates, key=lambda precision: milliseconds[str(precision)])
+    return min(candidates, key=lambda choice: step_seconds(group, batch, 1, device, choice))
 
 
 def n_parameters(group: Group) -> int:
@@ -114,41 +110,32 @@ def n_parameters(group: Group) -> int:
     return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
 
 
-@cache
-def timed(precisions: tuple[Precision, ...], group: Group, device: str) -> dict[str, float]:
-    """Return the milliseconds of processor time that a step of `TIMED_SUMS` sums takes in each.
+def size(group: Group, batch: int) -> int:
+    """Return the multiplications of a forward pass of a batch, but for those of attention."""
+    return n_parameters(group) * batch * group.config.layout.length
 
-    The precisions take turns, and the shortest step of each counts. In place of a group that is
-    too large for that, the main group is timed.
-    """
+
+@cache
+def step_seconds(group: Group, batch: int, n_runs: int, device: str, precision: Precision) -> float:
+    """Return the seconds of a step: of a large group in proportion to one of the main group."""
     main = groups.find(groups.MAIN)
-    if n_parameters(group) > LARGEST_TIMED * n_parameters(main):
-        group = main
-    # The shapes are the group's, but the sums are of two digits: there are few of them to list.
-    fraction = TIMED_SUMS / n_sums(2)
-    small = replace(
-        group,
-        n_digits=2,
-        fraction=fraction,
-        batch=TIMED_SUMS,
-        primed=0,
-        parent=None,
-        tracks_final_mlp=False,
+    times_as_large = size(group, batch) / size(main, main.batch)
+    if times_as_large > LARGEST_TIMED:
+        return times_as_large * step_seconds(main, main.batch, n_runs, device, precision)
+    one_batch = batch / n_sums(group.n_digits)
+    small = replace(group, batch=batch, fraction=one_batch, primed=0, parent=None)
+    keep_memory()  # as in training
+    trainer = trainer_class(precision)(
+        small, RECIPES["quick"], list(range(n_runs)), device, precision
     )
-    trainers = {}
-    for precision in precisions:
-        new_trainer = trainer_class(precision)
-        trainers[str(precision)] = new_trainer(small, RECIPES["quick"], [0], device, precision)
-    shortest = dict.fromkeys(trainers, math.inf)
-    end = time.monotonic() + TIMED_SECONDS
-    rounds = 0
-    while rounds < 2 or (rounds < MOST_ROUNDS and time.monotonic() < end):
-        for name, trainer in trainers.items():
-            began = time.process_time()
-            trainer.train_epoch()  # a single step
-            shortest[name] = min(shortest[name], 1e3 * (time.process_time() - began))
-        rounds += 1
-    return shortest
+    # An epoch of the small group is a single step. The first one warms up.
+    seconds = []
+    for _ in range(1 + STEPS):
+        began = time.perf_counter()
+        for measured in (trainer.train_epoch() or {}).values():
+            measured.cpu()  # waits for the GPU
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
 
 
 def multiplies_bf16(device: str) -> bool:

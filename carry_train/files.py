@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 
 from carry_core.errors import BadInput
 from carry_core.files import reading
-from carry_core.model import ModelConfig
 from carry_core.runs import FORMAT, History, Record, Weights, are_finite
 
 Arrays = dict[str, NDArray[Any]]
@@ -160,27 +159,14 @@ def sha256(path: Path) -> str:
 # ---- a run's files
 
 
-@runtime_checkable
-class NamedConfig(Protocol):
-    """A group, as far as its runs' files are concerned."""
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """The shape of its models."""
-
-
 def save_run(
-    path: Path, group: NamedConfig, weights: Weights, record: Record, curves: History | None = None
+    path: Path, group: Any, weights: Weights, record: Record, curves: History | None = None
 ) -> None:
     """Write a run's pair of files, both or neither.
 
     Args:
         path: The path of the safetensors file; learning curves are written beside it.
-        group: The run's group.
+        group: The run's group, or anything else that has its `name` and its `config`.
         weights: Parameters by name, snapshots under `epoch_500/…`.
         record: At least `run`, `recipe` and `epochs`.
         curves: Learning curves, `[row, …]` each.

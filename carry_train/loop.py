@@ -5,55 +5,25 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from carry_core.errors import BadInput
 from carry_fast.layers import keep_memory
-from carry_train import fused, groups
+from carry_train import groups
 from carry_train.checkpoints import Checkpoints
-from carry_train.choice import check_precision, choose, trainer_class
+from carry_train.choice import trainer_class
 from carry_train.groups import Group
-from carry_train.precisions import (
-    FUSED_BF16,
-    FUSED_FP32,
-    TORCH_FP32,
-    TRITON_BF16,
-    Precision,
-    Request,
-    exactly,
-    named,
-)
-from carry_train.progress import Progress, missing
-from carry_train.seeds import OWN, Seeds, recorded
-from carry_train.trainer import TRITON_VERSION, State, Trainer
+from carry_train.progress import REFERENCE, Conditions, Progress, missing
+from carry_train.seeds import recorded
+from carry_train.trainer import State, Trainer
 
-# The steps that PyTorch does not take have versions.
-VERSIONS = {
-    FUSED_FP32: fused.VERSIONS["fp32"],
-    FUSED_BF16: fused.VERSIONS["bf16"],
-    TRITON_BF16: TRITON_VERSION,
-}
 SAVE_EVERY = 15.0  # seconds between checkpoints
-
-PYTORCH = exactly(TORCH_FP32)
 
 # Called with the runs in training, their progress in words, and their progress as a share.
 Report = Callable[[str, str, float], None]
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """The device, the requested precision and the seeds of a training."""
-
-    device: str = "cpu"
-    request: Request = PYTORCH
-    seeds: Seeds = OWN
-
-
-REFERENCE = Conditions()
 
 
 class Clock:
@@ -111,40 +81,14 @@ def last_test(trainer: Trainer) -> str:
 # ---- checkpoints
 
 
-def precisions_of(
-    checkpoints: Checkpoints, numbers: Collection[int], conditions: Conditions
-) -> dict[int, Precision]:
-    """Choose the precision of each run: a run that was begun keeps its own, if that is allowed.
-
-    Raises:
-        BadInput: A checkpoint is damaged, or is of a precision that was not asked for; or as
-            `choose`.
-    """
-    group, recipe, device = checkpoints.group, checkpoints.recipe, conditions.device
-    choices = {}
-    for run in numbers:
-        choice = None
-        if checkpoints.path(run).exists():
-            began_in = named(checkpoints.load(run)[1]["precision"])
-            if conditions.request.allows(began_in):
-                check_precision(began_in, group, recipe, device)
-                choice = began_in
-        choices[run] = choice or choose(conditions.request, group, recipe, device)
-        resumable(checkpoints, run, choices[run])
-    return choices
-
-
 def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Resume from the runs' checkpoints; finetuning starts from the parent (App. H.2).
 
-    Raises `BadInput` if a checkpoint, or the parent's, cannot be used.
+    All runs of a trainer have a checkpoint, or none has. Raises `BadInput` if the parent's is
+    missing.
     """
-    states = []
-    for run in trainer.runs:
-        state = resumable(checkpoints, run, trainer.precision)
-        if state is not None:
-            states.append(state)
-    if len(states) == len(trainer.runs):
+    if checkpoints.path(trainer.runs[0]).exists():
+        states = [checkpoints.load(run) for run in trainer.runs]
         trainer.restore(states)
         trainer.seeds = [recorded(record) for _, record in states]
         if "test_loss" in trainer.history and "epochs" not in trainer.history:
@@ -157,31 +101,6 @@ def prepare(trainer: Trainer, checkpoints: Checkpoints) -> None:
         for seeds, (_, record) in zip(trainer.seeds, parents, strict=True):
             seeds.pop("init")
             seeds["parent"] = recorded(record)
-
-
-def resumable(checkpoints: Checkpoints, run: int, precision: Precision) -> State | None:
-    """Return the run's checkpoint; None if it has none.
-
-    Raises `BadInput` if it is damaged, or this step would not continue it bit by bit.
-    """
-    path = checkpoints.path(run)
-    if not path.exists():
-        return None
-    state = checkpoints.load(run)
-    record = state[1]
-    began_in = named(record["precision"])
-    if began_in != precision:
-        raise BadInput(
-            f"{path} was trained in {began_in}, not {precision}: "
-            f"pass --precision {began_in}, or move it away."
-        )
-    if precision in VERSIONS and record.get("step", 1) != VERSIONS[precision]:
-        raise BadInput(
-            f"{path} was made at commit {record.get('commit', 'unknown')}, "
-            "whose step rounds otherwise: "
-            "continue it with a clone at that commit, or move it away."
-        )
-    return state
 
 
 def parent_state(checkpoints: Checkpoints, name: str, after: int, run: int) -> State:
@@ -242,12 +161,11 @@ def train_group(
     with ExitStack() as locks:
         for run in numbers:
             locks.enter_context(checkpoints.lock(run))
-        todo = missing(checkpoints, numbers, out, conditions.seeds)
-        choices = precisions_of(checkpoints, todo, conditions)  # before the first is trained
-        for stack in stacks(todo, choices, conditions.device):
+        todo = missing(checkpoints, numbers, out, conditions)
+        for stack in stacks(todo, conditions.device):
             if clock.over:
                 return False
-            precision = choices[stack[0]]
+            precision = todo[stack[0]].precision
             trainer = trainer_class(precision)(
                 checkpoints.group,
                 checkpoints.recipe,
@@ -265,16 +183,16 @@ def train_group(
     return True
 
 
-def stacks(
-    todo: Mapping[int, Progress], choices: Mapping[int, Precision], device: str
-) -> list[list[int]]:
+def stacks(todo: Mapping[int, Progress], device: str) -> list[list[int]]:
     """Return the runs grouped into those trained together, the most advanced ones first."""
     if device == "cpu":
         return [[run] for run in todo]
-    together: dict[tuple[Progress, str], list[int]] = {}
+    together: dict[Progress, list[int]] = {}
     for run, progress in todo.items():
-        together.setdefault((progress, str(choices[run])), []).append(run)
-    return [together[key] for key in sorted(together, reverse=True)]
+        together.setdefault(progress, []).append(run)
+    return [
+        together[progress] for progress in sorted(together, key=lambda run: run[:2], reverse=True)
+    ]
 
 
 def parse_run_numbers(text: str | None, group: Group) -> list[int]:

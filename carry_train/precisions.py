@@ -15,6 +15,7 @@ from carry_core.errors import BadInput
 TORCH, FUSED, TRITON = "torch", "fused", "triton"
 FORMATS = ("fp32", "tf32", "bf16")
 AUTO = "auto"  # the fastest format for a group on the machine at hand
+Request = tuple["Precision", ...]  # the precisions that are asked for, the preferred one first
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,6 @@ class Precision:
 TORCH_FP32, TORCH_TF32, TORCH_BF16 = (Precision(TORCH, format) for format in FORMATS)
 FUSED_FP32, FUSED_BF16 = Precision(FUSED, "fp32"), Precision(FUSED, "bf16")
 TRITON_BF16 = Precision(TRITON, "bf16")
-# Where only a format is asked for, the first of these that is available is taken.
 ALL = (FUSED_FP32, FUSED_BF16, TRITON_BF16, TORCH_FP32, TORCH_TF32, TORCH_BF16)
 NAMES = {str(precision): precision for precision in ALL}
 # Names in older records and commands: each implementation but PyTorch's had one format only, and
@@ -50,29 +50,9 @@ def named(name: str) -> Precision:
     return precision
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request for a format, an implementation, or both; `auto` asks for neither."""
-
-    format: str | None = None
-    implementation: str | None = None
-
-    def allows(self, precision: Precision) -> bool:
-        """Return True if this precision was asked for."""
-        return self.format in (None, precision.format) and self.implementation in (
-            None,
-            precision.implementation,
-        )
-
-
-def exactly(precision: Precision) -> Request:
-    """Return a request for one precision and no other."""
-    return Request(precision.format, precision.implementation)
-
-
 # What `--precision` takes, and `PRECISION` of `make train`.
 REQUESTS = {
-    **{format: Request(format) for format in FORMATS},
-    AUTO: Request(),
-    **{name: exactly(precision) for name, precision in (NAMES | RENAMED).items()},
+    **{format: tuple(p for p in ALL if p.format == format) for format in FORMATS},
+    AUTO: ALL,
+    **{name: (precision,) for name, precision in (NAMES | RENAMED).items()},
 }

@@ -57,13 +57,11 @@ class Seeds:
 
     def streams(self, run: int) -> Streams:
         """Return the random streams of a run."""
-        init = run if self.init is None else self.init
-        mask = run if self.mask is None else self.mask
-        split = run if self.split is None else self.split
+        seeds = self.record(run)
         return Streams(
-            split=_generator(split, SPLIT),
-            weights=_generator(init, WEIGHTS),
-            dropout=_child(mask, DROPOUT),
+            split=_generator(seeds["split"], SPLIT),
+            weights=_generator(seeds["init"], WEIGHTS),
+            dropout=_child(seeds["mask"], DROPOUT),
             order=None if self.order is None else _generator(self.order, ORDER),
             rounding=None if self.rounding is None else _generator(self.rounding, ROUNDING),
         )

@@ -348,7 +348,7 @@ class Trainer:
         }
 
     def targets(self, a: Tensor, b: Tensor) -> Int[Tensor, "run read batch"]:
-        return sums.target_tokens(a, b, self.group.config.layout).transpose(1, 2)
+        return sums.targets(a, b, self.group.config.layout).transpose(1, 2)
 
     @staticmethod
     def batches(pairs: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:

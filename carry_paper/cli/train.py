@@ -25,14 +25,12 @@ from carry_paper.cli.progress import counted, reporter
 from carry_paper.findings import cells
 from carry_train import estimates, fused, groups, loop, precisions, progress
 from carry_train.checkpoints import Checkpoints
-from carry_train.loop import Conditions
-from carry_train.precisions import AUTO, REQUESTS, Precision
-from carry_train.progress import Progress
+from carry_train.precisions import AUTO, REQUESTS
+from carry_train.progress import Conditions, Progress
 from carry_train.seeds import Seeds
 
 # For each group its checkpoints, and how far each run is that is not yet trained to its end.
 Plan = list[tuple[Checkpoints, dict[int, Progress]]]
-Choices = dict[str, dict[int, Precision]]  # of each group's missing runs, by its name
 
 
 @click.command(
@@ -102,7 +100,6 @@ def train(
     conditions = Conditions(device, REQUESTS[precision], seeds)
 
     plan: Plan = []
-    chosen: Choices = {}
     for name in groups.GROUPS if all_groups else names:
         group = groups.find(name)
         found_recipe = groups.find_recipe(recipe, group, epochs)
@@ -111,16 +108,14 @@ def train(
             check_writable(checkpoints.path(0).parent)
             check_writable(run_path(out, group.name, recipe, 0).parent)
         run_numbers = loop.parse_run_numbers(numbers, checkpoints.group)
-        missing = progress.missing(checkpoints, run_numbers, out, seeds)
-        chosen[checkpoints.group.name] = loop.precisions_of(checkpoints, missing, conditions)
-        plan.append((checkpoints, missing))
+        plan.append((checkpoints, progress.missing(checkpoints, run_numbers, out, conditions)))
     loop.check_parents(plan)
     if precision in precisions.RENAMED:
         new_name = precisions.RENAMED[precision]
         click.echo(f"--precision {precision} is now called {new_name}.", err=True)
 
     # A GPU would first compile the kernels of every group, and takes minutes for all runs of one.
-    print_plan(plan, out, device, chosen, is_timed=dry_run or device == "cpu")
+    print_plan(plan, out, device, is_timed=dry_run or device == "cpu")
     if dry_run:
         return
     for checkpoints, missing in plan:
@@ -133,15 +128,15 @@ def train(
             return
 
 
-def in_words(of_runs: Mapping[int, Precision]) -> str:
+def precisions_in_words(todo: Mapping[int, Progress]) -> str:
     """Return the precisions of some runs: `fused-fp32`; `run 0 torch-fp32, run 1 fused-fp32`."""
-    names = {str(choice) for choice in of_runs.values()}
+    names = {str(run.precision) for run in todo.values()}
     if len(names) == 1:
         return names.pop()
-    return ", ".join(f"run {run} {choice}" for run, choice in of_runs.items())
+    return ", ".join(f"run {number} {run.precision}" for number, run in todo.items())
 
 
-def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bool) -> None:
+def print_plan(plan: Plan, out: Path, device: str, is_timed: bool) -> None:
     """Print the missing runs and about how long they take, for each group and in all."""
     total = timedelta()
     for checkpoints, missing in plan:
@@ -149,10 +144,9 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
         if not missing:
             click.echo(f"{group.name}: complete in {out}.")
             continue
-        of_runs = chosen[group.name]
         about = ""
         if is_timed:
-            seconds = estimates.seconds_left(checkpoints, missing, device, of_runs)
+            seconds = estimates.seconds_left(checkpoints, missing, device)
             duration = timedelta(seconds=round(seconds))
             total += duration
             about = f"about {duration} "
@@ -160,7 +154,7 @@ def print_plan(plan: Plan, out: Path, device: str, chosen: Choices, is_timed: bo
         epochs = counted(recipe.epochs(group), recipe.unit(group))
         click.echo(
             f"{group.name}: {group}; {loop.runs_in_words(missing)}, {epochs} a run,"
-            f" {about}in {in_words(of_runs)}."
+            f" {about}in {precisions_in_words(missing)}."
         )
     if is_timed and any(missing for _, missing in plan):
         click.echo(f"In all about {total} on {device}, estimated from a step of each group.")

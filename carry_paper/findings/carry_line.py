@@ -170,7 +170,7 @@ def stream(
     store = _storing_hook(rows, position)
     flat_a, flat_b = a.flatten(), b.flatten()
     for batch_a, batch_b in zip(flat_a.split(BATCH), flat_b.split(BATCH), strict=True):
-        tokens = sums.input_tokens(batch_a, batch_b, config.layout).to(model.device)
+        tokens = sums.encode(batch_a, batch_b, config.layout).to(model.device)
         model(tokens, store, [position])
     written = {name: torch.cat(batches) for name, batches in rows.items()}
 

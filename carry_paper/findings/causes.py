@@ -95,7 +95,7 @@ def decision_head_line(model: Transformer, a: Numbers, b: Numbers) -> Fields:
             "no_carry": mean.hook(model, (a[~has_carry], b[~has_carry]), position),
             "carry": mean.hook(model, (a[has_carry], b[has_carry]), position),
         }
-        tokens = sums.input_tokens(a, b, config.layout)
+        tokens = sums.encode(a, b, config.layout)
         correct = sums.digits(a + b, config.width)[:, column]
         for kind, hook in hooks.items():
             with torch.no_grad():
@@ -157,7 +157,7 @@ def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> 
     with a carry-in and without, and that of zeros.
     """
     config = model.config
-    tokens = sums.input_tokens(a, b, config.layout)
+    tokens = sums.encode(a, b, config.layout)
     correct = sums.digits(a + b, config.width)
     digits = _answer(model, tokens)
     carry_in = carries.carry_in(config.width)[carries.classify(a, b, config.width)]

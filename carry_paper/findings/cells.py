@@ -40,8 +40,9 @@ from carry_train import choice, groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.curves import read_curves
 from carry_train.groups import Group, Recipe
-from carry_train.loop import Clock, Conditions, Report
+from carry_train.loop import Clock, Report
 from carry_train.precisions import Request
+from carry_train.progress import Conditions
 from carry_train.seeds import Seeds
 from carry_train.trainer import commit
 

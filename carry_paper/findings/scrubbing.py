@@ -201,7 +201,7 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
             stored.append(x)
         return x
 
-    tokens = sums.input_tokens(of.a, of.b, config.layout)
+    tokens = sums.encode(of.a, of.b, config.layout)
     for batch in tokens.split(BATCH):
         of.model(batch, store)
     before = torch.cat(stored)  # (sums, pos, d_model)

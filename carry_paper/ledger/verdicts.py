@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from carry_paper.ledger import settling
+from carry_paper.ledger import intervals
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT, TableTest
-from carry_paper.ledger.settling import Scatter
+from carry_paper.ledger.intervals import Scatter
 
 CANNOT_TELL = "can't tell"
 NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of the author's
@@ -242,7 +242,7 @@ def _equivalence(
 def _what_narrows(comparison: Comparison, tolerance: float, n_runs: int) -> str:
     """Return what would make an interval that includes zero as narrow as the tolerance."""
     half_width_of = comparison.half_width_of
-    n_needed = settling.runs_that_settle(half_width_of, tolerance, n_runs)
+    n_needed = intervals.runs_that_settle(half_width_of, tolerance, n_runs)
     if n_needed is None:
         return f"never: {comparison.floor_words} leaves ±{comparison.floor:.2g}"
     if n_needed == n_runs:
@@ -274,7 +274,7 @@ def _of_spreads(claim: Claim, value: Array, n_runs: int) -> Comparison:
     ours, printed = float(value[0]), float(as_array(claim.paper)[0])
 
     def ends(n_ours: int) -> tuple[float, float]:
-        return settling.difference_of_spreads(ours, n_ours, printed, PAPER_RUNS)
+        return intervals.difference_of_spreads(ours, n_ours, printed, PAPER_RUNS)
 
     def half_width_of(n_ours: int) -> float:
         low, high = ends(n_ours)
@@ -285,7 +285,7 @@ def _of_spreads(claim: Claim, value: Array, n_runs: int) -> Comparison:
         words=f"of two standard deviations, of {n_runs} and {PAPER_RUNS} runs",
         interval=np.array([ends(n_runs)]),
         half_width_of=half_width_of,
-        floor=half_width_of(settling.MOST_RUNS),
+        floor=half_width_of(intervals.MOST_RUNS),
         floor_words=f"a standard deviation of the author's {PAPER_RUNS} runs",
     )
 
@@ -298,14 +298,14 @@ def _of_means(runs: Array, theirs: Array) -> Comparison:
     def half_width_of(n_ours: int) -> float:
         widths = []
         for ours, other in zip(ours_scatter, their_scatter, strict=True):
-            widths.append(settling.half_width(replace(ours, n_runs=n_ours), other))
+            widths.append(intervals.half_width(replace(ours, n_runs=n_ours), other))
         return max(widths)
 
     return Comparison(
         words=f"Welch's, to the author's {len(theirs)} runs",
         interval=welch(runs, theirs),
         half_width_of=half_width_of,
-        floor=max(settling.floor_of_mean(scatter) for scatter in their_scatter),
+        floor=max(intervals.floor_of_mean(scatter) for scatter in their_scatter),
         floor_words=f"the scatter of the author's {len(theirs)} runs",
     )
 
@@ -319,7 +319,7 @@ def _to_print(claim: Claim, value: Array, runs: Array) -> Comparison:
         words=f"to the printed value, from the scatter of {len(runs)} runs",
         interval=_within(value - as_array(claim.paper), width_of(len(runs), n_theirs)),
         half_width_of=lambda n_ours: float(width_of(n_ours, n_theirs).max()),
-        floor=float(width_of(settling.MOST_RUNS, n_theirs).max()),
+        floor=float(width_of(intervals.MOST_RUNS, n_theirs).max()),
         floor_words="one run" if claim.single else f"a mean of {PAPER_RUNS} runs",
     )
 
@@ -333,7 +333,7 @@ def _prediction(runs: Array) -> Callable[[int, int], Array]:
 
     def width_of(n_runs: int, n_others: int) -> Array:
         return np.array(
-            [settling.prediction_half_width(Scatter(float(std), n_runs), n_others) for std in stds]
+            [intervals.prediction_half_width(Scatter(float(std), n_runs), n_others) for std in stds]
         )
 
     return width_of
@@ -352,7 +352,7 @@ def welch(ours: Array, theirs: Array) -> Array:
     widths = []
     for std, their_std in zip(ours.std(0, ddof=1), theirs.std(0, ddof=1), strict=True):
         own, other = Scatter(float(std), len(ours)), Scatter(float(their_std), len(theirs))
-        widths.append(settling.half_width(own, other))
+        widths.append(intervals.half_width(own, other))
     return _within(ours.mean(0) - theirs.mean(0), np.array(widths))
 
 
@@ -384,9 +384,9 @@ def judge_count(claim: Claim, ours: Count, theirs: Count) -> Judgement:
 
     The interval is that of the difference between the two shares, times the paper's six runs.
     """
-    p = settling.fisher(*ours, *theirs)
+    p = intervals.fisher(*ours, *theirs)
     detail = _fishers_test(ours, theirs)
-    low, high = settling.difference_of_shares(*ours, *theirs)
+    low, high = intervals.difference_of_shares(*ours, *theirs)
     interval = PAPER_RUNS * np.array([[low, high]])
     tolerance = EQUIVALENT * claim.range + claim.unit / 2
     if max(-interval[0, 0], interval[0, 1]) <= tolerance:
@@ -400,15 +400,15 @@ def _fishers_test(ours: Count, theirs: Count) -> str:
     """Return the test of a count of our runs against one of the author's in a sentence."""
     return (
         f"Fisher's exact test of {ours.words} of our runs against {theirs.words} of the author's:"
-        f" p = {settling.fisher(*ours, *theirs):.2g}."
+        f" p = {intervals.fisher(*ours, *theirs):.2g}."
     )
 
 
 def _what_settles_counts(ours: Count, theirs: Count) -> str:
     """Return the number of our runs from which the test tells, if their share stays as it is."""
-    for n_runs in range(ours.n_runs + 1, settling.MOST_RUNS // 10):
+    for n_runs in range(ours.n_runs + 1, intervals.MOST_RUNS // 10):
         count = round(n_runs * ours.n_showing / ours.n_runs)
-        if settling.fisher(count, n_runs, *theirs) <= SIGNIFICANT:
+        if intervals.fisher(count, n_runs, *theirs) <= SIGNIFICANT:
             return f"with {n_runs} of our runs, if their share stays as it is"
     return f"never: {theirs.words} of the author's runs leave too much open"
 
@@ -493,7 +493,7 @@ def _judge_group(claim: Claim, source: str, count: Count, theirs: Count | None) 
     if judge(theirs, source="author").verdict == "differs":
         return judgement
     judgement = replace(judgement, detail=_fishers_test(count, theirs))
-    if settling.fisher(*count, *theirs) <= SIGNIFICANT:
+    if intervals.fisher(*count, *theirs) <= SIGNIFICANT:
         return judgement
     return replace(judgement, verdict=CANNOT_TELL, settles=_what_settles_counts(count, theirs))
 
@@ -511,7 +511,7 @@ def judge_runs(
     n_showing, n = count
     if n == 0:
         return Judgement(CANNOT_TELL, None, "No run can say.", settles="with other runs")
-    low, high = settling.clopper_pearson(n_showing, n)
+    low, high = intervals.clopper_pearson(n_showing, n)
     interval = None if n == 1 else np.array([[low, high]])
     if single and source == "ours":
         detail = "The paper says it of one run of the author's, which is judged."

@@ -84,7 +84,7 @@ def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) ->
 def on_the_way(way: pd.DataFrame, floor: float) -> Figure:
     """Return a figure of how far runs are, after some epochs, from what they become.
 
-    `way` is as from `settling_down.on_the_way`, and `floor` the mean change of the floor's twins.
+    `way` is as from `twins.on_the_way`, and `floor` the mean change of the floor's twins.
     """
     figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
     left, right = figure.subplots(1, 2)

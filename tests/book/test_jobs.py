@@ -136,7 +136,7 @@ def test_slurm_trains_to_the_same_weights_though_a_job_is_killed_and_runs_notebo
     checkpoints = Checkpoints(
         tmp_path / "checkpoints", groups.find(N1), replace(groups.RECIPES["quick"], limit=1)
     )
-    loop.train_group(checkpoints, range(900, 902), tmp_path / "here", loop.Conditions())
+    loop.train_group(checkpoints, range(900, 902), tmp_path / "here")
     finished(training)
     for run in range(900, 902):
         path = f"{N1}/quick/run{run}.safetensors"

@@ -13,10 +13,9 @@ from carry_core.hooks import HookAt, cache_hook
 from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_fast.blocks import PlainBlock
-from carry_fast.first_layer import FirstLayer
 from carry_fast.prefixes import SharedPrefix
 from carry_paper.findings import heads
-from tests.conftest import drawn, random_model, tokens_of
+from tests.conftest import drawn, tokens_of
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -149,29 +148,6 @@ def test_what_interventions_have_in_common_is_computed_once(monkeypatch):
     model = Transformer(ModelConfig(layers=3, width=2, d_model=16, d_ff=8))
     SharedPrefix(model, [INTACT, *heads.LAYER_1_AND_A_LAST_HEAD])(tokens_of(model.config))
     assert sorted(layers) == [0, 1, 1, 2, 2, 2]
-
-
-def test_tables_where_a_digit_that_a_sum_has_not_would_score_far_above_all_others():
-    model = Transformer(ModelConfig(heads=1)).requires_grad_(False)
-    # the pair of coordinates that the rotary embedding hardly turns
-    block, slow = model.blocks[0], 126
-    block.q.weight[slow], block.q.bias[slow] = 0, 40
-    block.k.weight[slow] = 0.3 * block.norm(model.embed.weight[9])
-    tokens = sums.encode(torch.tensor([123, 876]), torch.tensor([456, 12]), model.config.layout)
-    z = block.attention(model.embed(tokens) * 128**0.5, lambda name, x: x)
-    assert_close(FirstLayer(model).z(tokens, slice(None)), z)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_tables_where_all_scores_of_a_sum_are_far_below_the_largest(causal):
-    config = ModelConfig(width=2, d_model=16, d_ff=8, causal=causal)
-    model, tokens = random_model(config, noise=0.1).double(), tokens_of(config, count=40)
-    model.blocks[0].q.weight *= 1e4
-    _, cache = model.run_with_cache(tokens)
-    pattern, scores = cache["blocks.0.attn.pattern"], cache["blocks.0.attn.scores"]
-    assert (pattern == 1).any()  # some heads attend to one key alone
-    by_table = FirstLayer(model).pattern(tokens, slice(None)).transpose(1, 2)
-    assert_close(by_table, pattern, scale=float(scores[scores.isfinite()].abs().max()))
 
 
 def test_as_data():

@@ -9,7 +9,6 @@ from carry_core.model import ModelConfig
 from carry_fast import compiled, prefixes
 from carry_fast.blocks import PlainBlock, Zeroed
 from carry_fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
-from carry_fast.first_layer import FirstLayer
 from carry_paper.catalogue import load
 from carry_paper.findings import last_layer
 from tests.conftest import drawn, random_model, tokens_of, zero_ablations
@@ -46,11 +45,12 @@ def stream(count, positions, seed=0):
 def test_each_part_is_pytorch_s(shape, count):
     config = SHAPES[shape]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=count)
-    first, compiled_first = FirstLayer(model), CompiledFirstLayer(model)
     block = model.blocks[-1]
+    embedded = model.embed(tokens) * compiled.D_MODEL**0.5
     for query in ([*range(config.layout.length)], [*config.layout.answer], [2, 0]):
-        expected = first.mids(tokens, query, CONDITIONS)
-        actual = compiled_first.mids(tokens, query, CONDITIONS)
+        first = PlainBlock(model.blocks[0], query)
+        expected = first.mids(embedded[:, query], first.z(embedded), CONDITIONS)
+        actual = CompiledFirstLayer(model).mids(tokens, query, CONDITIONS)
         for zeroed in CONDITIONS:
             assert_close(actual[zeroed], expected[zeroed])
 
@@ -145,7 +145,7 @@ def test_the_terms_of_a_softmax_may_be_too_small_for_float64(shape):
     config = SHAPES[shape]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=40)
     assert CompiledFirstLayer(model).has_usable_terms
-    scores = FirstLayer(model).score
+    scores = model.run_with_cache(tokens, "blocks.0.attn.scores")[1]["blocks.0.attn.scores"]
     spread = scores.max() - scores[scores.isfinite()].min()
     model.blocks[0].q.weight *= 4_000 / spread
     model.blocks[0].q.bias *= 4_000 / spread

@@ -35,7 +35,7 @@ def test_the_core_alone_measures_by_plain_passes(monkeypatch):
 @pytest.mark.parametrize("shape", ["encoder", "decoder"])
 def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
     config = SHAPES[shape]
-    model, (a, b) = random_model(config, 1, noise=0.2).double(), drawn(config, count=measure.FEW)
+    model, (a, b) = random_model(config, 1, noise=0.2).double(), drawn(config)
     conditions = [
         Ablation(),
         Ablation(heads={(0, 1)}),
@@ -48,17 +48,12 @@ def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
         measured.append(
             {
                 "table": measure.accuracy(model, a, b, conditions),
-                "attention": measure.attention(model, a, b),
-                "activations": measure.activations(model, a, b, ["logits", "blocks.0.mlp.post"]),
                 "decision head": measure.carries_moved_by_heads(model),
                 "exact": measure.exact_match_without_heads(model),
             }
         )
     plain, fast = measured
     pd.testing.assert_frame_equal(plain["table"], fast["table"])
-    assert_close(fast["attention"], plain["attention"])
-    for name, x in plain["activations"].items():
-        assert_close(fast["activations"][name], x)
     assert plain["decision head"] == fast["decision head"]
     assert plain["exact"] == fast["exact"]
 

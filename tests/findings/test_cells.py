@@ -125,7 +125,7 @@ def test_a_run_by_another_step_or_on_another_processor_has_a_row_of_its_own(cell
 
 def test_a_run_that_was_begun_otherwise_is_refused(cell):
     assert not cells.make_run(cell, 3, REQUEST, Ticks(1))
-    with pytest.raises(BadInput, match="was trained in torch-fp32, not torch-bf16"):
+    with pytest.raises(BadInput, match="was trained in torch-fp32, which is not"):
         cells.make_run(cell, 3, REQUESTS["torch-bf16"])
 
 

@@ -15,6 +15,7 @@ from carry_train.checkpoints import Checkpoints
 from carry_train.curves import shapes_of_curves
 from carry_train.files import save_run
 from carry_train.groups import Group, Recipe
+from carry_train.progress import Conditions
 from carry_train.trainer import Trainer
 
 FEW = 40  # sums of a class, or pairs, where a test measures on few
@@ -50,7 +51,7 @@ def train_small(started, folder, precision="torch-fp32", max_bytes=None):
             checkpoints,
             [0, 1],
             folder / "runs",
-            loop.Conditions(request=precisions.REQUESTS[precision]),
+            Conditions(request=precisions.REQUESTS[precision]),
             report=report,
         )
     except BadInput as error:

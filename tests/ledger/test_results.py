@@ -38,7 +38,7 @@ def planned_epochs(source: str, group: str) -> int:
     """Epochs of the whole training of a group's runs."""
     if source == "author":
         return groups.find(group).epochs
-    record = runs.describe(next(iter(catalogue.find(group).values())))["record"]
+    record = runs.describe(next(iter(catalogue.find(group).values()))).record
     return groups.RECIPES[record["recipe"]].epochs(groups.find(group))
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from carry_core.files import ROOT
 from carry_paper import measurements
-from carry_paper.ledger import claims, settling, two_recipes
+from carry_paper.ledger import claims, intervals, two_recipes
 from carry_paper.ledger.measuring import as_table
 from carry_train.groups import MAIN
 
@@ -89,7 +89,7 @@ def test_epochs_and_norms_have_no_margin():
 def test_counts_of_runs_are_compared_as_counts():
     # Welch's interval of six ones and six ones would be a point.
     (row,) = two_recipes.compared(rows_of(COUNT, [1] * 6, [1] * 6)).to_dict("records")
-    assert (row["low"], row["high"]) == settling.difference_of_shares(6, 6, 6, 6)
+    assert (row["low"], row["high"]) == intervals.difference_of_shares(6, 6, 6, 6)
     assert said_of(rows_of(COUNT, [1] * 6, [1] * 6)) == ""
     assert said_of(rows_of(COUNT, [1] * 6, [0] * 6)) == "told apart"
 

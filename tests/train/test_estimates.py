@@ -5,28 +5,31 @@ from dataclasses import replace
 import pytest
 
 from carry_core.model import ModelConfig, Transformer
-from carry_train import estimates, groups
+from carry_train import choice, estimates, groups
 from carry_train.checkpoints import Checkpoints
 from carry_train.groups import MAIN
 from carry_train.precisions import TORCH_FP32
-from carry_train.progress import NOT_BEGUN, Progress
+from carry_train.progress import Progress
 from carry_train.trainer import Trainer
 
 SMALL = "digits2_n1_s0.4_w1.0"
 SECONDS = 0.25  # of a step
+NOT_BEGUN = Progress(0, 0, TORCH_FP32)
 
 
 @pytest.fixture
 def timed(monkeypatch) -> list[str]:
     """The groups whose steps are timed; each step takes as long as the last."""
     names: list[str] = []
+    choice.step_seconds.cache_clear()
 
     def step(trainer):
+        assert trainer.steps_in_epoch == 1
         names.append(trainer.group.name)
         return {}
 
     clock = iter(SECONDS * i for i in range(1000))
-    monkeypatch.setattr(estimates.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(choice.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(Trainer, "train_epoch", step)
     return names
 
@@ -35,8 +38,7 @@ def seconds_left(name, tmp_path, runs, epochs=None):
     group = groups.find(name)
     recipe = groups.find_recipe("paper", group, epochs)
     checkpoints = Checkpoints(tmp_path, group, recipe)
-    choices = dict.fromkeys(runs, TORCH_FP32)
-    return estimates.seconds_left(checkpoints, runs, "cpu", choices)
+    return estimates.seconds_left(checkpoints, runs, "cpu")
 
 
 def test_runs_take_their_epochs_in_turns_less_those_that_are_done(timed, tmp_path):
@@ -48,7 +50,7 @@ def test_runs_take_their_epochs_in_turns_less_those_that_are_done(timed, tmp_pat
     assert one == pytest.approx(SECONDS * steps)
     six = seconds_left(SMALL, tmp_path, dict.fromkeys(range(6), NOT_BEGUN), epochs=10)
     assert six == pytest.approx(6 * one)
-    half = seconds_left(SMALL, tmp_path, {3: Progress(5, 0)}, epochs=10)
+    half = seconds_left(SMALL, tmp_path, {3: Progress(5, 0, TORCH_FP32)}, epochs=10)
     assert half == pytest.approx(one / 2)
     assert {*timed} == {SMALL}
 
@@ -58,11 +60,11 @@ def test_runs_take_their_epochs_in_turns_less_those_that_are_done(timed, tmp_pat
 )
 def test_a_large_group_takes_no_step(timed, tmp_path, name):
     """A step of the main group is timed in its place."""
-    recipe = groups.RECIPES["paper"]
-    seconds = estimates.step_seconds(groups.find(name), recipe, [0], "cpu", TORCH_FP32)
-    ratio = estimates.size(groups.find(name), recipe) / estimates.size(groups.find(MAIN), recipe)
+    group, main = groups.find(name), groups.find(MAIN)
+    seconds = choice.step_seconds(group, group.batch, 1, "cpu", TORCH_FP32)
+    ratio = choice.size(group, group.batch) / choice.size(main, main.batch)
     assert seconds == pytest.approx(SECONDS * ratio)
-    assert ratio > estimates.LARGEST_TIMED
+    assert ratio > choice.LARGEST_TIMED
     assert {*timed} == {MAIN}
 
 
@@ -70,4 +72,4 @@ def test_the_parameters_are_those_of_a_model():
     config = ModelConfig(layers=1, width=2, d_model=16, d_ff=24)
     model = Transformer(config)
     group = replace(groups.find(SMALL), config=config)
-    assert estimates.n_parameters(group) == sum(p.numel() for p in model.parameters())
+    assert choice.n_parameters(group) == sum(p.numel() for p in model.parameters())

@@ -21,8 +21,8 @@ from carry_train.checkpoints import Checkpoints
 from carry_train.gpu import GpuStep, Settings
 from carry_train.gpu_trainer import GpuTrainer
 from carry_train.groups import Group, Recipe
-from carry_train.loop import Conditions
-from carry_train.precisions import TRITON_BF16, exactly
+from carry_train.precisions import TRITON_BF16
+from carry_train.progress import Conditions
 from carry_train.seeds import OWN
 from carry_train.trainer import Trainer
 from tests.helpers.gpu_masks import HashedMasks
@@ -155,7 +155,7 @@ def test_finetuning_goes_on_with_the_parents_optimiser(data, monkeypatch):
     first, checkpoints = (
         Checkpoints(data / "checkpoints", group, RECIPE) for group in (parent, child)
     )
-    conditions = Conditions(DEVICE, exactly(TRITON_BF16))
+    conditions = Conditions(DEVICE, (TRITON_BF16,))
     assert loop.train_group(first, [0, 1], data / "runs", conditions)
     assert progress.missing(first, [0, 1], data / "runs") == {}
     assert first.load(1)[1]["adam_step"] == 2 * RECIPE.steps_in_epoch(parent)

@@ -20,10 +20,9 @@ from carry_core.errors import BadInput
 from carry_core.model import ModelConfig
 from carry_fast import native
 from carry_paper import catalogue
-from carry_train import choice, fused, groups, loop
+from carry_train import choice, fused, groups, loop, progress
 from carry_train import trainer as train_module
 from carry_train.checkpoints import Checkpoints
-from carry_train.fused import FusedStep
 from carry_train.groups import Group
 from carry_train.precisions import (
     ALL,
@@ -34,6 +33,7 @@ from carry_train.precisions import (
     TORCH_FP32,
     TRITON_BF16,
 )
+from carry_train.progress import Conditions
 from carry_train.trainer import Trainer
 from tests.conftest import SHAPES
 from tests.helpers.tolerances import assert_close
@@ -137,9 +137,7 @@ def test_auto_is_the_fastest_precision_for_processor_and_group(
     """It is taken for granted that a compiler can build the fused step, and that bf16 is faster."""
     processor_with(instructions.split())
     monkeypatch.setattr(native, "_built", lambda *_: ctypes.CDLL(None))
-    monkeypatch.setattr(
-        choice, "timed", lambda names, *_: {str(n): -float(ALL.index(n)) for n in names}
-    )
+    monkeypatch.setattr(choice, "step_seconds", lambda *given: -ALL.index(given[-1]))
     chosen = choice.choose(REQUESTS["auto"], groups.find(name), QUICK, "cpu")
     assert str(chosen) == precision
 
@@ -148,30 +146,10 @@ def test_auto_is_the_fastest_precision_for_processor_and_group(
 def test_auto_measures_where_the_processor_has_several_formats(
     small_group, monkeypatch, in_bf16, chosen
 ):
-    measured = {"fused-fp32": 10.0, "fused-bf16": in_bf16}
+    seconds = {FUSED_FP32: 10.0, FUSED_BF16: in_bf16}
     monkeypatch.setattr(choice, "available", lambda *_: [FUSED_FP32, FUSED_BF16, TORCH_FP32])
-    monkeypatch.setattr(choice, "timed", lambda *_: measured)
+    monkeypatch.setattr(choice, "step_seconds", lambda *given: seconds[given[-1]])
     assert choice.choose(REQUESTS["auto"], small_group, QUICK, "cpu") == chosen
-
-
-@needs_fused
-def test_formats_are_timed_by_steps_of_the_groups_shapes(monkeypatch):
-    """Not by many: each step of `slow` seems to take an hour."""
-    group = groups.find("decoder_pad6_n1_s0.3_w0.2_h4")
-    shapes, clock = set(), [0.0]
-    step = FusedStep.step
-
-    def slow(self, rows, target):
-        shapes.add((*rows.shape, self.stack.config))
-        clock[0] += 3600
-        return step(self, rows, target)
-
-    monkeypatch.setattr(FusedStep, "step", slow)
-    monkeypatch.setattr(choice.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(choice.time, "process_time", lambda: clock[0])
-    assert choice.timed((FUSED_FP32, TORCH_FP32), group, "cpu")["fused-fp32"] == 3.6e6
-    assert shapes == {(1, group.config.layout.length, choice.TIMED_SUMS, group.config)}
-    assert clock[0] == 2 * 3600
 
 
 @pytest.mark.slow
@@ -222,7 +200,7 @@ def test_runs_that_came_unequally_far_are_trained_apart(small_group, data, monke
     stacks = []
     report = lambda title, *_: stacks.append(title)  # noqa: E731
     assert loop.train_group(
-        checkpoints, [0, 1, 2], data / "runs", loop.Conditions("cpu:0"), report=report
+        checkpoints, [0, 1, 2], data / "runs", Conditions("cpu:0"), report=report
     )
     assert stacks == ["small run 1", "small run 1", "small runs 0,2", "small runs 0,2"]
     straight = Trainer(small_group, checkpoints.recipe, [0, 1, 2])
@@ -297,9 +275,9 @@ def test_a_checkpoint_of_another_kind_is_refused(small_group, data):
     other_group.path(0).write_bytes(checkpoints.path(0).read_bytes())
     with pytest.raises(BadInput, match="is not of .*'other'.*move it away"):
         other_group.load(0)
-    refused = "was trained in torch-fp32, not torch-bf16: pass --precision torch-fp32"
+    refused = "was trained in torch-fp32, which is not asked for: pass --precision torch-fp32"
     with pytest.raises(BadInput, match=refused):
-        loop.prepare(Trainer(small_group, QUICK, [0], precision=TORCH_BF16), checkpoints)
+        loop.train_group(checkpoints, [0], data / "runs", Conditions(request=(TORCH_BF16,)))
 
 
 def test_a_run_that_was_begun_keeps_its_precision(small_group, data):
@@ -308,9 +286,9 @@ def test_a_run_that_was_begun_keeps_its_precision(small_group, data):
     loop.train_runs(Trainer(small_group, QUICK, [0]), checkpoints, Ticks(1), lambda *_: None)
 
     def precisions(requested):
-        conditions = loop.Conditions(request=REQUESTS[requested])
-        of_runs = loop.precisions_of(checkpoints, [0, 1], conditions)
-        return [str(choice) for choice in of_runs.values()]
+        conditions = Conditions(request=REQUESTS[requested])
+        todo = progress.missing(checkpoints, [0, 1], data / "runs", conditions)
+        return [str(run.precision) for run in todo.values()]
 
     assert precisions("fp32") == ["torch-fp32", "torch-fp32"]
     tensors, record = checkpoints.load(0)
@@ -319,7 +297,7 @@ def test_a_run_that_was_begun_keeps_its_precision(small_group, data):
     save_file(tensors, checkpoints.path(0), metadata)
     assert precisions("bf16") == ["torch-bf16", "torch-bf16"]
     assert precisions("auto")[0] == "torch-bf16"
-    with pytest.raises(BadInput, match="was trained in torch-bf16, not torch-fp32"):
+    with pytest.raises(BadInput, match="was trained in torch-bf16, which is not"):
         precisions("fp32")
 
 
@@ -340,14 +318,14 @@ def test_a_checkpoint_of_a_step_that_rounds_otherwise_is_refused_before_any_run_
     path = checkpoints.path(1)
     tensors, record = checkpoints.load(1)
     assert record.pop("step") == fused.VERSIONS["fp32"]
-    monkeypatch.setitem(loop.VERSIONS, FUSED_FP32, 2)
+    monkeypatch.setitem(progress.VERSIONS, FUSED_FP32, 2)
     save_file(tensors, path, {"format": record.pop("format"), "record": json.dumps(record)})
     before = path.read_bytes()
     refused = (
         "run1.safetensors was made at commit 0123456789ab, whose step rounds otherwise: "
         ".* a clone at that commit"
     )
-    conditions = loop.Conditions(request=REQUESTS["fused-fp32"])
+    conditions = Conditions(request=REQUESTS["fused-fp32"])
     with pytest.raises(BadInput, match=refused):
         loop.train_group(checkpoints, [0, 1], data / "runs", conditions)
     assert path.read_bytes() == before

@@ -164,16 +164,17 @@ def test_a_run_with_other_seeds_is_refused_in_one_line(checkpoints, data, finish
     clock = loop.Clock() if finished else Ticks(2)
     out = data / "runs"
     assert (
-        loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=SET), clock=clock) == finished
+        loop.train_group(checkpoints, [0], out, progress.Conditions(seeds=SET), clock=clock)
+        == finished
     )
     before = contents(data)
     with pytest.raises(
         BadInput, match="Run 0 of small has other seeds .*: pass --init-seed 3 --order-seed 1 to go"
     ):
-        loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=Seeds(init=3)))
+        loop.train_group(checkpoints, [0], out, progress.Conditions(seeds=Seeds(init=3)))
     assert contents(data) == before
     # its own, by its number
-    assert loop.train_group(checkpoints, [0], out, loop.Conditions(seeds=replace(SET, mask=0)))
+    assert loop.train_group(checkpoints, [0], out, progress.Conditions(seeds=replace(SET, mask=0)))
     if not finished:
         straight = Trainer(checkpoints.group, checkpoints.recipe, [0], seeds=SET)
         straight.run_epoch()
@@ -198,10 +199,10 @@ def test_a_record_without_seeds_is_of_a_run_with_its_own(checkpoints, data):
     }
     save_file(load_file(path), path, {"carry": json.dumps(description)})
     for seeds in (OWN, Seeds(init=2), Seeds(mask=2), Seeds(split=2)):
-        assert progress.missing(checkpoints, [2], out, seeds) == {}
+        assert progress.missing(checkpoints, [2], out, progress.Conditions(seeds=seeds)) == {}
     for seeds in (Seeds(order=2), Seeds(split=3), Seeds(rounding=2)):
         with pytest.raises(BadInput, match="has other seeds .*: pass no seeds to go on"):
-            progress.missing(checkpoints, [2], out, seeds)
+            progress.missing(checkpoints, [2], out, progress.Conditions(seeds=seeds))
 
 
 def test_a_record_of_three_seeds_is_of_a_run_with_its_own_split(checkpoints):
@@ -222,18 +223,18 @@ def test_a_finetuned_run_has_its_parents_weights_and_says_which_seeds_these_had(
     monkeypatch.setitem(groups.GROUPS, "parent", parent)
     monkeypatch.setitem(groups.GROUPS, "child", child)
     first, then = (Checkpoints(data / "checkpoints", group, recipe) for group in (parent, child))
-    assert loop.train_group(first, [0], data / "runs", loop.Conditions(seeds=Seeds(init=3)))
+    assert loop.train_group(first, [0], data / "runs", progress.Conditions(seeds=Seeds(init=3)))
     with pytest.raises(BadInput, match="--init-seed 4: child starts from the weights of parent"):
-        loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(init=4)))
+        loop.train_group(then, [0], data / "runs", progress.Conditions(seeds=Seeds(init=4)))
     of_parent = {"split": 0, "init": 3, "order": None, "mask": 0}
     expected = {"split": 0, "order": 5, "mask": 0, "parent": of_parent}
     assert not loop.train_group(
-        then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)), clock=Ticks(1)
+        then, [0], data / "runs", progress.Conditions(seeds=Seeds(order=5)), clock=Ticks(1)
     )
     assert then.load(0)[1]["seeds"] == expected
     with pytest.raises(
         BadInput, match="Run 0 of child has other seeds .*: pass --order-seed 5 to go on"
     ):
         loop.train_group(then, [0], data / "runs")
-    assert loop.train_group(then, [0], data / "runs", loop.Conditions(seeds=Seeds(order=5)))
+    assert loop.train_group(then, [0], data / "runs", progress.Conditions(seeds=Seeds(order=5)))
     assert catalogue.load("child").record["runs"][0]["seeds"] == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from carry_paper.ledger.settling import (
+from carry_paper.ledger.intervals import (
     Scatter,
     clopper_pearson,
     difference_of_shares,
