@@ -139,8 +139,10 @@ def interval(claim: Claim, paper: Array, quick: Array) -> tuple[float, float]:
     if is_counted(claim):
         counts = [round(quick.sum()), len(quick), round(paper.sum()), len(paper)]
         return settling.difference_of_shares(*counts)
-    ((low, high),) = verdicts.welch(quick[:, None], paper[:, None])
-    return float(low), float(high)
+    comparison = verdicts.of_means(quick[:, None], paper[:, None])
+    assert comparison.interval is not None
+    low, high = comparison.interval[0].tolist()
+    return low, high
 
 
 def margin(claim: Claim, values: Array) -> float:
