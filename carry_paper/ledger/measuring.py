@@ -47,12 +47,6 @@ class Quantity:
         self.places: dict[str, None] = {}
         self.need: Need | None = None
 
-    def add(self, places: Iterable[str], need: Need | None) -> None:
-        """Add the places of a row, and what it needs."""
-        self.places.update(dict.fromkeys(places))
-        if takes(self.function) is Survey:
-            self.need = (self.need or NO_NEED) | (need or NO_NEED)
-
 
 def quantities(entries: Iterable[Entry]) -> list[Quantity]:
     """Return the quantities that rows read, each once."""
@@ -60,12 +54,15 @@ def quantities(entries: Iterable[Entry]) -> list[Quantity]:
     for entry in entries:
         if entry.function is None:
             continue
-        places = (*entry.places, *((entry.beside.group,) if entry.beside else ()))
-        key = (entry.function, entry.epoch)
-        by_name.setdefault(key, Quantity(*key)).add(places, entry.need)
+        places = [*entry.places, *([entry.beside.group] if entry.beside else [])]
+        asked: list[Any] = [(entry.function, entry.epoch, places, entry.need)]
         if entry.among is not None:
-            other = (entry.among.function, None)
-            by_name.setdefault(other, Quantity(*other)).add(entry.groups, NO_NEED)
+            asked.append((entry.among.function, None, entry.groups, None))
+        for function, epoch, on_places, need in asked:
+            quantity = by_name.setdefault((function, epoch), Quantity(function, epoch))
+            quantity.places.update(dict.fromkeys(on_places))
+            if takes(function) is Survey:
+                quantity.need = (quantity.need or NO_NEED) | (need or NO_NEED)
     return list(by_name.values())
 
 

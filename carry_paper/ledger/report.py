@@ -29,7 +29,16 @@ def show(rows: Sequence[Row]) -> None:
         table = {}
         for row in sorted(section, key=badness):
             if row.verdict != "not run":
-                table[row.id] = _columns(row, beyond)
+                runs = " ".join(text(value) for value in row.runs)
+                table[row.id] = {
+                    "paper": text(row.paper),
+                    "value": text(row.value),
+                    "± std": text(row.std),
+                    "allowed": text(row.tolerance),
+                    "n": text(row.n),
+                    "runs": runs if row.shown is None else shown_in_words(row),
+                    "verdict": in_words(row.verdict, beyond=beyond),
+                }
         if table:
             frame = pd.DataFrame.from_dict(table, orient="index")
             click.echo(frame.to_string(max_colwidth=50))
@@ -54,22 +63,6 @@ def totals(rows: Iterable[Row], *, beyond: bool = False) -> str:
     count = Counter(row.verdict for row in rows)
     parts = [counted(count[verdict], verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
     return ", ".join(parts)
-
-
-def _columns(row: Row, beyond: bool) -> dict[str, str]:
-    """Return a row's cells by the names of the columns."""
-    runs = " ".join(text(value) for value in row.runs)
-    if row.shown is not None:
-        runs = shown_in_words(row)
-    return {
-        "paper": text(row.paper),
-        "value": text(row.value),
-        "± std": text(row.std),
-        "allowed": text(row.tolerance),
-        "n": text(row.n),
-        "runs": runs,
-        "verdict": in_words(row.verdict, beyond=beyond),
-    }
 
 
 def in_words(verdict: str, *, beyond: bool = False) -> str:

@@ -20,7 +20,7 @@ import scipy
 from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_paper import measurements
-from carry_paper.ledger import exchangeability, intervals, ledger, registry, verdicts
+from carry_paper.ledger import exchangeability, ledger, registry, intervals, verdicts
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT
@@ -139,8 +139,10 @@ def interval(claim: Claim, paper: Array, quick: Array) -> tuple[float, float]:
     if is_counted(claim):
         counts = [round(quick.sum()), len(quick), round(paper.sum()), len(paper)]
         return intervals.difference_of_shares(*counts)
-    ((low, high),) = verdicts.welch(quick[:, None], paper[:, None])
-    return float(low), float(high)
+    comparison = verdicts.of_means(quick[:, None], paper[:, None])
+    assert comparison.interval is not None
+    low, high = comparison.interval[0].tolist()
+    return low, high
 
 
 def margin(claim: Claim, values: Array) -> float:

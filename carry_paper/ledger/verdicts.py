@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from carry_paper.ledger import intervals
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT, TableTest
-from carry_paper.ledger.intervals import Scatter
+from carry_paper.ledger.settling import Scatter
 
 CANNOT_TELL = "can't tell"
 NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of the author's
@@ -258,7 +258,7 @@ def _comparison(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: 
     if claim.rule == "spread":
         return _of_spreads(claim, value, n_runs)
     if len(runs) > 1 and len(theirs) > 1:
-        return _of_means(runs, theirs)
+        return of_means(runs, theirs)
     if len(runs) > 1:
         return _to_print(claim, value, runs)
     if len(theirs) > 1 and theirs.std(0).all():
@@ -290,21 +290,22 @@ def _of_spreads(claim: Claim, value: Array, n_runs: int) -> Comparison:
     )
 
 
-def _of_means(runs: Array, theirs: Array) -> Comparison:
-    """Return the comparison of two means by Welch's interval."""
+def of_means(runs: Array, theirs: Array) -> Comparison:
+    """Return the comparison of two means by Welch's interval; the variances need not be equal.
+
+    For runs that are all the same, the interval is the difference itself.
+    """
     ours_scatter = [Scatter(float(std), len(runs)) for std in runs.std(0, ddof=1)]
     their_scatter = [Scatter(float(std), len(theirs)) for std in theirs.std(0, ddof=1)]
 
-    def half_width_of(n_ours: int) -> float:
-        widths = []
-        for ours, other in zip(ours_scatter, their_scatter, strict=True):
-            widths.append(intervals.half_width(replace(ours, n_runs=n_ours), other))
-        return max(widths)
+    def widths(n_ours: int) -> Array:
+        pairs = zip(ours_scatter, their_scatter, strict=True)
+        return np.array([intervals.half_width(replace(x, n_runs=n_ours), y) for x, y in pairs])
 
     return Comparison(
         words=f"Welch's, to the author's {len(theirs)} runs",
-        interval=welch(runs, theirs),
-        half_width_of=half_width_of,
+        interval=_within(runs.mean(0) - theirs.mean(0), widths(len(runs))),
+        half_width_of=lambda n_ours: float(widths(n_ours).max()),
         floor=max(intervals.floor_of_mean(scatter) for scatter in their_scatter),
         floor_words=f"the scatter of the author's {len(theirs)} runs",
     )
@@ -342,18 +343,6 @@ def _prediction(runs: Array) -> Callable[[int, int], Array]:
 def _within(difference: Array, width: Array) -> Array:
     """Return the interval of this half-width around each difference, [entry, (low, high)]."""
     return np.stack([difference - width, difference + width], axis=1)
-
-
-def welch(ours: Array, theirs: Array) -> Array:
-    """Return Welch's 95% interval of the difference of two means, [entry, (low, high)].
-
-    The variances need not be equal. For runs that are all the same, it is the difference itself.
-    """
-    widths = []
-    for std, their_std in zip(ours.std(0, ddof=1), theirs.std(0, ddof=1), strict=True):
-        own, other = Scatter(float(std), len(ours)), Scatter(float(their_std), len(theirs))
-        widths.append(intervals.half_width(own, other))
-    return _within(ours.mean(0) - theirs.mean(0), np.array(widths))
 
 
 # ---- counts of runs

@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 
 from carry_core.errors import BadInput
 from carry_paper import catalogue
-from carry_paper.catalogue import GroupRuns
 from carry_paper.ledger import claims, export, ledger, results, tally
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import TableTest
@@ -21,7 +20,6 @@ from carry_paper.ledger.results import Row
 from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
 from carry_paper.pages.row_words import MEANINGS, at_bars, in_short, number, reason, sentence
-from carry_train import groups
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
@@ -93,24 +91,17 @@ class Outcomes:
         measured = ledger.by_id(source).measured.runs
         if not measured:
             return f"No results yet: `carry measure --source {source}` makes them."
-        if source == "author":
-            n_runs = sum(map(len, measured.values()))
-            return f"The author's weights: {n_runs} runs of {len(measured)} groups of his release."
         trained = [catalogue.load(name) for name in sorted(measured) if catalogue.find(name)]
-        if any(map(ledger.are_other_weights, trained)):
+        if source == "ours" and any(map(ledger.are_other_weights, trained)):
             return (
                 "**The results are stale**: other weights lie here now; run"
                 " `carry measure --source ours`."
             )
-        return f"Our weights: {', '.join(map(_training, trained)) or 'none here'}."
-
-
-def _training(loaded: GroupRuns) -> str:
-    """Return a description of how our runs of a group were trained."""
-    recipe, n_runs = loaded.record["recipe"], len(loaded.numbers)
-    reached = catalogue.progress(groups.find(loaded.group), recipe, loaded.record["epochs"])
-    plural = "s" if n_runs > 1 else ""
-    return f"{loaded.group} (recipe “{recipe}”, {n_runs} run{plural}, epochs: {reached})"
+        n_runs = sum(map(len, measured.values()))
+        runs = f"{n_runs} runs of {len(measured)} groups"
+        if source == "author":
+            return f"The author's weights: {runs} of his release."
+        return f"Our weights: {runs} (“What was trained” lists them)."
 
 
 def read(source: str | None = None) -> Outcomes:

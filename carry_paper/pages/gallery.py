@@ -63,8 +63,7 @@ def _result(entries: list[JudgedClaim], source: str) -> str:
         judged = [verdict for verdict in verdicts if verdict != NOT_RUN]
         if not judged:
             return NOT_RUN
-        n_cells = _counted(len(verdicts), "cell")
-        return f"{judged.count('reproduced')} of {n_cells} reproduced"
+        return f"{judged.count('reproduced')} of {len(verdicts)} cells reproduced"
     (entry,) = entries
     row = entry.rows[source]
     if row.verdict == NOT_RUN:
@@ -72,12 +71,8 @@ def _result(entries: list[JudgedClaim], source: str) -> str:
     if row.shown is None:
         return number(row.value, entry.claim)
     n_showing, n_models = row.shown
-    return f"{n_showing} of {_counted(n_models, 'model')}" if n_models else NO_MODEL
-
-
-def _counted(n: int, noun: str) -> str:
-    """Return a number of things in words."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    models = "1 model" if n_models == 1 else f"{n_models} models"
+    return f"{n_showing} of {models}" if n_models else NO_MODEL
 
 
 def counts(outcomes: Outcomes, source: str, notebook: Path) -> Counter[str]:

@@ -5,16 +5,18 @@ from typing import Any
 
 from carry_core.interventions import Combined, Intervention, Patch
 from carry_paper.pages.page import Page
-from carry_paper.pages.playground import address, has_run
+from carry_paper.pages.playground import address
 
 NO_CARRY_IN = (312, 271)  # has the hundreds of the playground's first sum, and no carry into them
 
 
-def run_link(page: Page, run: int) -> str | None:
+def run_link(
+    page: Page, run: int, intervention: Intervention | Combined | None = None
+) -> str | None:
     """Return a link to the playground with a run of the page; None if this does not have it."""
-    if page.source != "ours" or page.path is not None or not has_run(page.group, run):
+    if page.source != "ours" or page.path is not None:
         return None
-    return address(f"{page.group}/{run}")
+    return address(page.group, run, intervention) or None
 
 
 def playground_links(
@@ -24,12 +26,13 @@ def playground_links(
 
     `parts` has interventions by the name of a part in the figure, and by run.
     """
-    return {
-        (part, str(run)): address(f"{page.group}/{run}", intervention=intervention)
-        for part, interventions in parts.items()
-        for run, intervention in interventions.items()
-        if run_link(page, run)
-    }
+    links = {}
+    for part, interventions in parts.items():
+        for run, intervention in interventions.items():
+            link = run_link(page, run, intervention)
+            if link:
+                links[part, str(run)] = link
+    return links
 
 
 def swap_links(page: Page, heads: Mapping[int, int]) -> dict[tuple[str, str], str]:

@@ -13,7 +13,7 @@ from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.report import shown_in_words, text
 from carry_paper.ledger.results import Row
 from carry_paper.pages.minus import minus_signs
-from carry_paper.pages.playground import address, has_run
+from carry_paper.pages.playground import address
 from carry_paper.pages.row_words import in_short, without
 
 # All lengths are in px.
@@ -236,8 +236,7 @@ def _link(source: str, row: Row, key: str) -> str:
     """Return the playground with one of our runs; "" if it does not have it."""
     group, _, run = key.rpartition(" ")
     group = group or "".join(row.groups[:1])
-    is_there = source == "ours" and run.isdecimal() and has_run(group, int(run))
-    return address(f"{group}/{run}") if is_there else ""
+    return address(group, int(run)) if source == "ours" and run.isdecimal() else ""
 
 
 def _spread(marks: list[Mark]) -> list[Mark]:

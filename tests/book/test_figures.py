@@ -25,13 +25,14 @@ from carry_train import groups
 from tests.helpers.chromium import wait
 
 LAYOUT = groups.GROUPS[groups.MAIN].config.layout
-MAP_LINKS = {("final MLP", "2"): address(f"{groups.MAIN}/2", intervention=Ablation(skips={1}))}
+MAP_LINKS = {("final MLP", "2"): address(groups.MAIN, 2, Ablation(skips={1}))}
 STRIP = """<svg class="strip">
 <g class="author"><path d="M6 9h0"><title>run 2: 0.1</title></path></g>
 <g class="ours"><path d="M6 9h0"><title>run 2 shows it</title></path>
-<path d="M18 9h0"><title>run 3 shows it</title></path></g></svg>"""
-LINK = address(f"{groups.MAIN}/2", intervention=Ablation(mlps={1}))
-RUN_LINK = address(f"{groups.MAIN}/5")
+<path data-try="../book/playground.html#run=ours/3" d="M18 9h0"><title>run 3 shows it</title></path>
+</g></svg>"""
+LINK = address(groups.MAIN, 2, Ablation(mlps={1}))
+RUN_LINK = address(groups.MAIN, 5)
 inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
 
 
@@ -169,6 +170,7 @@ def test_runs_in_the_plane_of_carry_and_nine_stand_in_twos_on_a_phone(n_runs, n_
         ("[data-try] path", LINK),
         ("[data-links] path:nth-of-type(9)", *MAP_LINKS.values()),
         ("[data-panel][data-try] image", RUN_LINK),
+        (".strip [data-try]", "#run=ours/3"),
     ],
 )
 def test_a_click_on_a_bar_or_a_cell_opens_the_playground(browser, page, selector, link):

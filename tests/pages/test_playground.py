@@ -279,7 +279,7 @@ def test_an_address_is_read_by_one_function_that_takes_nothing_unseen():
     ids=lambda part: type(part).__name__,
 )
 def test_a_link_to_the_playground_has_the_run_the_sum_and_the_intervention(part):
-    link = playground.address(f"{MAIN}/2", part)
+    link = playground.address(MAIN, 2, part)
     page, _, fragment = link.partition("#")
     assert page == "../book/playground.html"
     held = dict(parse_qsl(fragment.replace("+", "%2B"), strict_parsing=True))

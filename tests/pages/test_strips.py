@@ -68,7 +68,7 @@ def test_a_row_on_a_range_counts_settings():
 def test_a_dot_of_ours_opens_the_playground_with_its_run():
     runs = {"author": number([0.5]), "ours": number([0.5] * 7)}
     theirs, ours = of_number(**{source: replace(x, groups=[MAIN]) for source, x in runs.items()})
-    links = [address(f"{MAIN}/{run}") for run in range(6)]
+    links = [address(MAIN, run) for run in range(6)]
     assert {mark.link for mark in theirs.marks} == {""}
     assert sorted(mark.link for mark in ours.marks) == ["", *links]
     names = {"run": [f"{MAIN} 3", f"{S01} 3"], "shows": [True, False]}
