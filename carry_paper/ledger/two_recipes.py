@@ -20,7 +20,7 @@ import scipy
 from carry_core import measure, runs
 from carry_core.errors import BadInput
 from carry_paper import measurements
-from carry_paper.ledger import exchangeability, ledger, registry, intervals, verdicts
+from carry_paper.ledger import exchangeability, intervals, ledger, registry, verdicts
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from carry_paper.ledger import intervals
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT, TableTest
-from carry_paper.ledger.settling import Scatter
+from carry_paper.ledger.intervals import Scatter
 
 CANNOT_TELL = "can't tell"
 NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of the author's

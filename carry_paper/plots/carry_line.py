@@ -1,10 +1,8 @@
 """The coordinate along the carry line: its early and late parts, and the late share of all runs."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +14,6 @@ from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
 
 EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
 COLOURS = {"author": CLASS_COLOURS[0], "ours": CLASS_COLOURS[3]}  # as in the strips of a box
-LABEL_WIDTH = 33  # characters
 DASHES = {0: "-", 1: "--"}  # without a carry into the next column, and with one
 DIGIT_SUM_TICKS = (0, 4, 9, 14, 18)
 MARKERS = {True: "o", False: "X"}  # whether the carry is on one line
@@ -73,9 +70,9 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     `runs` has the `group`, `run`, `source`, `late` and `on_line` of each run that has a line.
     """
     in_order = list(runs.groupby("group").late.median().sort_values().index)
-    figure = Figure(figsize=(WIDTH, 0.3 * len(in_order) + 1.3), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.38 * len(in_order) + 1.1), layout="constrained")
     ax = figure.subplots()
-    shift = {"author": 0.17, "ours": -0.17}
+    shift = {"author": 0.12, "ours": -0.15}
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
         y = of.group.map(in_order.index) + shift[source]
         marker = MARKERS[bool(on_line)]
@@ -91,9 +88,11 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
         name_dots(dots, [f"{group}, {owner} run {run}: {late:.2f}" for group, run, late in rows])
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
         ax.axvline(edge, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)))
-    labels = [textwrap.fill(names[group], LABEL_WIDTH) for group in in_order]
-    ax.set_yticks(np.arange(len(in_order)), labels, fontsize=7.5)
-    ax.set(xlabel="late share", xlim=(-0.05, 1.1), ylim=(-0.6, len(in_order) - 0.4))
+    for y, group in enumerate(in_order):
+        ax.text(0.07, y + 0.22, names[group], fontsize=7.5)
+    ax.set_yticks([])
+    ax.spines.left.set_visible(False)
+    ax.set(xlabel="late share", xlim=(-0.02, 1.03), ylim=(-0.6, len(in_order) - 0.4))
     entries = []
     for source, label in (("ours", "ours"), ("author", "the author’s")):
         for on_line, words in ((True, "on one line"), (False, "not")):

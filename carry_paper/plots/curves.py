@@ -134,18 +134,19 @@ def draw_curves(
 
     `limits` has the ends of the scales of some panels, by their titles.
     """
-    for ax, (title, panel) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
+    axes = figure.subplots(3, 1, sharex=True)
+    for ax, (title, panel) in zip(axes, PANELS.items(), strict=True):
         for name, (colour, label) in panel.items():
             if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
                 draw_runs(ax, curves["epoch"], curves[name], colour, label)
-        ax.set(title=title, xlabel="epoch")
-        ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        ax.set(title=title)
         if title == "loss":
             plain_log(ax)
         else:
             ax.set_ylim(0, 1.03 if title == "exact match" else None)
         if limits is not None and title in limits:
             ax.set_ylim(limits[title])
+    axes[-1].set_xlabel("epoch")
 
 
 def transition_arrays(

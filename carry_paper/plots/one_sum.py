@@ -35,15 +35,13 @@ DARK_BOX = 420  # a colour whose red, green and blue add up to less than that ha
 DASHES = (0, (2.5, 0.6))
 
 # All in inches.
-PITCH = 0.64  # between tokens
-LEFT = 1.72  # of the labels
+LEFT = 0.84  # of the labels
 HALF_BOX = 0.14
-WIDTH = 8
 HEIGHT = 5.3
-TOKENS, DIGIT_SUMS, CARRY_INS, NO_MLP, NO_HEAD, INTACT = 1.05, 2.4, 3.75, 4.3, 4.68, 5.06
+TOKENS, DIGIT_SUMS, CARRY_INS, NO_MLP, NO_HEAD, INTACT = 1.25, 2.5, 3.75, 4.3, 4.68, 5.06
 
 DRAWN_ATTENTION = 0.1  # less is not drawn
-LINE_WIDTH = 4.5  # of all attention
+LINE_WIDTH = 3.5  # of all attention
 
 
 class Drawing:
@@ -54,7 +52,7 @@ class Drawing:
         side: The run's arrays: attention of the `first` and `last` layer `[head, query, key]`,
             the number of the `decision_head`; by position the `digit_sum` and `carry_in` that
             are decoded, -1 where none is; and the `answer` without the final MLP, without the
-            decision head and intact, with its `probability` `[3, digit]`.
+            decision head and intact `[3, digit]`.
         last_layer: The number of the last layer.
     """
 
@@ -72,13 +70,14 @@ class Drawing:
         self.carry_ins = schoolbook.carry_in[0].tolist()
         self.digits = schoolbook.digit[0].tolist()
 
-        pitch = min(PITCH, (WIDTH - LEFT) / layout.length)
-        self.x = [LEFT + (i + 0.5) * pitch for i in range(layout.length)]
+        inches = figure.bbox.width / figure.dpi
+        self.pitch = (inches - LEFT) / layout.length
+        self.x = [LEFT + (i + 0.5) * self.pitch for i in range(layout.length)]
         width = layout.width
         self.column = {i: i % (width + 1) for i in range(2 * width + 1) if i != width}
         self.place = {position: i for i, position in enumerate(layout.answer)}
         self.ax = figure.add_axes((0, 0, 1, 1))
-        self.ax.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
+        self.ax.set(xlim=(0, inches), ylim=(0, HEIGHT))
         self.ax.axis("off")
 
     def draw(self) -> None:
@@ -94,10 +93,8 @@ class Drawing:
         self.figure.legend(
             handles=self.legend(),
             loc="lower center",
-            ncols=3,
+            ncols=2,
             fontsize=7.5,
-            handlelength=1.6,
-            columnspacing=2,
         )
 
     def draw_attention(self) -> None:
@@ -108,7 +105,7 @@ class Drawing:
         n_heads = len(self.side["last"])
         for head, pattern in enumerate(self.side["last"]):
             decides = head == self.side["decision_head"]
-            shift = 0.1 * (head - (n_heads - 1) / 2)
+            shift = 0.05 * (head - (n_heads - 1) / 2)
             draw_lines(
                 self.ax,
                 [x + shift for x in self.x],
@@ -143,7 +140,7 @@ class Drawing:
         self.box(self.x[position], CARRY_INS, f"+{decoded}", colour, wrong=wrong)
 
     def draw_answers(self, position: int, i: int) -> None:
-        """Draw a digit of the three answers, with its probability."""
+        """Draw a digit of the three answers."""
         x = self.x[position]
         arrow = {"arrowstyle": "-|>", "color": EDGE, "linewidth": 0.8, "shrinkA": 0}
         self.ax.annotate("", (x, NO_MLP - HALF_BOX), (x, CARRY_INS + HALF_BOX), arrowprops=arrow)
@@ -157,21 +154,11 @@ class Drawing:
                 colour = colour_off
             if digit == correct:
                 colour = CORRECT
-            self.box(x - 0.14, y, str(digit), colour, half_width=0.14)
-            probability = f"{self.side['probability'][row, i]:.2f}"
-            self.ax.text(x + 0.03, y, probability, va="center", fontsize=7)
+            self.box(x, y, str(digit), colour)
 
-    def box(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        colour: str,
-        *,
-        half_width: float = 0.2,
-        wrong: bool = False,
-    ) -> None:
+    def box(self, x: float, y: float, text: str, colour: str, *, wrong: bool = False) -> None:
         """Draw a rounded box whose text is dark on light colours and light on dark ones."""
+        half_width = min(0.2, 0.43 * self.pitch)
         patch = FancyBboxPatch(
             (x - half_width, y - HALF_BOX),
             2 * half_width,
@@ -198,16 +185,16 @@ class Drawing:
 
     def draw_labels(self) -> None:
         """Write the label of each row to its left."""
-        head = f"head {self.last_layer}:{self.side['decision_head']} ablated"
+        head = f"head {self.last_layer}:{self.side['decision_head']}\nablated"
         labels = [
             (TOKENS, "the sum"),
-            (DIGIT_SUMS, "digit sums, as read\nafter layer 0"),
-            (CARRY_INS, "carry-ins, as read\nbefore the final MLP"),
-            (NO_MLP, "final MLP ablated"),
+            (DIGIT_SUMS, "digit sums\nread"),
+            (CARRY_INS, "carry-ins\nread"),
+            (NO_MLP, "final MLP\nablated"),
             (NO_HEAD, head),
             (INTACT, "answer"),
-            ((TOKENS + DIGIT_SUMS) / 2, "attention of\nlayer 0"),
-            ((DIGIT_SUMS + CARRY_INS) / 2, f"attention of\nlayer {self.last_layer}"),
+            ((TOKENS + DIGIT_SUMS) / 2, "attention,\nlayer 0"),
+            ((DIGIT_SUMS + CARRY_INS) / 2, f"attention,\nlayer {self.last_layer}"),
         ]
         for y, text in labels:
             weight = "bold" if text == "answer" else "normal"

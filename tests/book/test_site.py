@@ -312,7 +312,7 @@ ON_EACH_OTHER = """(() => {
     });
     const boxes = words.map((text) => [text.textContent.trim(), text.getBoundingClientRect()]);
     boxes.forEach(([text, box], i) => {
-      if (box.left < edge.left - 2 || box.right > edge.right + 2) found.push(`${text} is cut`);
+      if (box.left < edge.left - 0.5 || box.right > edge.right + 0.5) found.push(`${text} is cut`);
       for (const [other, its] of boxes.slice(i + 1)) {
         const width = Math.min(box.right, its.right) - Math.max(box.left, its.left);
         const height = Math.min(box.bottom, its.bottom) - Math.max(box.top, its.top);
