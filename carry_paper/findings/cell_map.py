@@ -21,9 +21,15 @@ RECIPE = "minute"
 NUMBERS = range(cells.FIRST, cells.FIRST + cells.N_RUNS)  # of a cell's runs
 # By factor, the groups of the cells, from low to high; the main group's is part of each.
 GROUPS = {
-    "fraction": [f"n2_s{s}_w0.2" for s in (0.002, 0.005, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)],
+    "fraction of the sums": [
+        f"n2_s{s}_w0.2" for s in (0.002, 0.005, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
+    ],
     "weight decay": [f"n2_s0.3_w{w}" for w in (0.0, 0.2, 1.0, 3.0, 10.0, 30.0)],
-    "d_ff": ["n2_s0.3_w0.2_dff32", MAIN, *(f"{MAIN}_dff{d}" for d in (256, 512, 1024))],
+    "neurons of an MLP": [
+        "n2_s0.3_w0.2_dff32",
+        MAIN,
+        *(f"{MAIN}_dff{d}" for d in (256, 512, 1024)),
+    ],
     "layers": [f"n{n}_s0.3_w0.2" for n in (1, 2, 3, 4)],
     "heads": [f"{MAIN}_h1", MAIN, *(f"{MAIN}_h{h}" for h in (4, 8, 16))],
     "dropout": [f"{MAIN}_p0.0", f"{MAIN}_p0.05", MAIN, *(f"{MAIN}_p{p}" for p in (0.2, 0.3, 0.5))],
@@ -32,9 +38,9 @@ GROUPS = {
 STEPS = (1000, 2000, 4000, 8000, 16000)
 LENGTH = "steps of the schedule"
 SETTINGS: Mapping[str, Callable[[Group], float]] = {
-    "fraction": lambda group: group.fraction,
+    "fraction of the sums": lambda group: group.fraction,
     "weight decay": lambda group: group.decay,
-    "d_ff": lambda group: group.config.d_ff,
+    "neurons of an MLP": lambda group: group.config.d_ff,
     "layers": lambda group: group.config.layers,
     "heads": lambda group: group.config.heads,
     "dropout": lambda group: group.dropout,
