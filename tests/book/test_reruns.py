@@ -9,7 +9,7 @@ from carry_train import groups
 from tests.helpers.trainings import planted_curves, save_random
 
 ONE_LAYER, LITTLE_DATA = "n1_s0.3_w0.2", "n2_s0.1_w0.2"
-FIG03 = "fig03_attention_per_task"
+FIG03, FIG07 = "fig03_attention_per_task", "fig07_one_layer_journey"
 
 
 @pytest.mark.slow
@@ -36,7 +36,10 @@ def test_a_page_of_another_group_and_run_opens_with_a_line_and_does_not_stop(gro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "group"), [("fig02_one_layer_transition", ONE_LAYER)])
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [(FIG03, groups.MAIN), *((page, ONE_LAYER) for page in ("fig02_one_layer_transition", FIG07))],
+)
 def test_random_weights_make_a_page_s_text_false(name, group, data):
     curves = planted_curves(groups.find(group))
     curves["train_loss"] = curves["test_loss"]
