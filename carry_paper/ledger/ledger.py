@@ -426,10 +426,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
     paths = (entry.field,) if isinstance(entry.field, str) else entry.field
     combined, noises, method = [], [], [entry.method]
     is_author = measured.source == "author"
-    shown = [is_author and record["run"] == entry.shown_run for record in records]
+    is_shown = [is_author and record["run"] == entry.shown_run for record in records]
     for path in paths:
         parts = [_number_of(entry, record, path) for record in records]
-        used = [*compress(parts, shown)] or parts
+        used = [*compress(parts, is_shown)] or parts
         combined.append(COMBINE[entry.combine]([part.value for part in used]))
         noises.append(sum(part.variance for part in used) ** 0.5 / len(used))
     if entry.among is not None and len(records) < len(measured.runs[entry.groups[0]]):
