@@ -94,7 +94,8 @@ def shown_in_words(row: Row) -> str:
     """
     n_showing, n = row.shown or (0, 0)
     if claims.claims()[row.id].quantifier == RANGE:
-        return f"it holds in {n_showing} of {row.n} settings, and {row.n - n} can't tell"
+        n_open = f", and {row.n - n} can't tell" if row.n > n else ""
+        return f"it holds in {n_showing} of {row.n} settings{n_open}"
     words = runs_show(n_showing, n)
     return words if row.interval is None else f"{words} ({percents(row.interval[0])})"
 

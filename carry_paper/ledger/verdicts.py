@@ -530,7 +530,7 @@ def judge_range(count: Count, n_settings: int) -> Judgement:
     """Judge a sentence about a range of settings, by how many hold of those that can tell."""
     n_open = n_settings - count.n_runs
     needed = TWO_THIRDS * n_settings
-    detail = f"It holds in {count.n_showing} of {n_settings} settings; {n_open} can't tell."
+    detail = f"It holds in {count.n_showing} of {n_settings} settings."
     if count.n_showing == n_settings:
         return Judgement("reproduced", None, detail)
     if count.n_showing >= needed:
