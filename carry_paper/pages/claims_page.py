@@ -19,7 +19,15 @@ from carry_paper.ledger.report import badness, counted, shown_in_words, text
 from carry_paper.ledger.results import Row
 from carry_paper.pages import strips
 from carry_paper.pages.html import SIGNS, Html, environment
-from carry_paper.pages.row_words import MEANINGS, at_bars, in_short, number, reason, sentence
+from carry_paper.pages.row_words import (
+    MEANINGS,
+    at_bars,
+    in_short,
+    number,
+    reason,
+    sentence,
+    settled_by,
+)
 
 HEADINGS = {"author": "Author’s weights", "ours": "Our weights"}
 SOURCES = {"author": "the author's weights", "ours": "our weights"}
@@ -286,4 +294,5 @@ TEMPLATES.globals |= {
     "shown_in_words": shown_in_words,
     "meanings": MEANINGS,
     "by_run": by_run,
+    "settled_by": settled_by,
 }

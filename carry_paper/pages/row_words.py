@@ -15,7 +15,14 @@ from markupsafe import Markup, escape
 
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.results import Row, gathered
-from carry_paper.ledger.verdicts import CANNOT_TELL, EQUIVALENT, NO_VERDICT, NOT_RUN, TO_EXPLAIN
+from carry_paper.ledger.verdicts import (
+    CANNOT_TELL,
+    EQUIVALENT,
+    NO_VERDICT,
+    NOT_RUN,
+    OPEN,
+    TO_EXPLAIN,
+)
 from carry_paper.pages.minus import minus_signs
 from carry_train import groups
 
@@ -77,9 +84,8 @@ MEANINGS_BEYOND = {
     NOT_RUN: MEANINGS[NOT_RUN][1],
 }
 
-# Why a row is neither reproduced nor differs, as sentences without their end.
+# What would settle a row of which we can't tell, by a part of `settles`; no full stop.
 REASONS = {
-    NO_VERDICT: "The paper says it of one run of the author's, which is judged; ours are shown",
     NEVER: (
         "We can't tell, and nothing would settle it: the author's runs, or ours, scatter too much"
     ),
@@ -93,6 +99,8 @@ def meaning(row: Row) -> str:
     """Return the meaning of a row's verdict, in a sentence."""
     if claims()[row.id].beyond:
         return MEANINGS_BEYOND[row.verdict]
+    if row.verdict == NO_VERDICT and claims()[row.id].quantifier == OPEN:
+        return "It is a part of a sentence, which another row judges as a whole."
     of_number, of_finding = MEANINGS[row.verdict]
     return of_finding if row.paper is None else of_number
 
@@ -107,9 +115,9 @@ def reason(row: Row) -> str:
         return row.detail.rstrip(".")
     if row.verdict == CANNOT_TELL:
         return next(words for part, words in REASONS.items() if part in row.settles)
-    if row.verdict in ("mixed", "mostly") or claims()[row.id].beyond:
+    if row.verdict in ("mixed", "mostly", NO_VERDICT) or claims()[row.id].beyond:
         return meaning(row).rstrip(".")
-    return REASONS.get(row.verdict, "")
+    return ""
 
 
 def number(value: Any, claim: Claim) -> str:
@@ -186,9 +194,7 @@ def on_rows(rows: Sequence[Row]) -> list[str]:
         ends = dict.fromkeys(in_short(end) for end in (min(tolerances), max(tolerances)))
         sentences.append(f"Allowed here: ±{' to ±'.join(ends)}.")
     if len(rows) == 1:
-        sentences += [row.detail, sentence(without(row))]
-        if row.settles:
-            sentences.append(f"To settle it: {row.settles}.")
+        sentences += [row.detail, sentence(without(row)), settled_by(row)]
         if row.sensitivity:
             sentences.append(f"The verdict hangs on the bar: {at_bars(row)}.")
     elif row.verdict == CANNOT_TELL:
@@ -201,6 +207,13 @@ def on_rows(rows: Sequence[Row]) -> list[str]:
             first, rest = first_sentence(row.why.text)
             sentences.append(rest if row.verdict in TO_EXPLAIN else f"{first} {rest}")
     return [words for words in dict.fromkeys(sentences) if words]
+
+
+def settled_by(row: Row) -> str:
+    """Return a sentence on what would settle a row of which we can't tell; "" for others."""
+    if row.settles.startswith(NEVER):
+        return f"Nothing would settle it{row.settles.removeprefix(NEVER)}."
+    return row.settles and f"To settle it: {row.settles}."
 
 
 def sentence(text: str) -> str:
