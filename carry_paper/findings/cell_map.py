@@ -101,21 +101,27 @@ def by_setting(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["factor", "setting", "group", *SUMMARY, "tried"])
 
 
-def shows(rows: pd.DataFrame) -> "pd.Series[bool]":
+def shows(rows: pd.DataFrame, learns: float = cells.LEARNS) -> "pd.Series[bool]":
     """Return True for runs that learn and carry as the paper says, in the sense of the corners.
+
+    A run learns if its exact match reaches `learns`.
 
     Swapping carry and nine moves the carry in each pair of states and each column, and the last
     layer's attention writes a part of the carry's coordinate: the run is not early.
     """
     is_early = rows.late.map(carry_line.who_writes, na_action="ignore") == "early"
     shows: pd.Series[bool] = (
-        (rows.exact >= cells.LEARNS) & (rows.plane >= IN_EACH_STATE) & rows.late.notna() & ~is_early
+        (rows.exact >= learns) & (rows.plane >= IN_EACH_STATE) & rows.late.notna() & ~is_early
     )
     return shows
 
 
-def summary(rows: pd.DataFrame) -> dict[str, Any]:
+def summary(rows: pd.DataFrame, learns: float = cells.LEARNS) -> dict[str, Any]:
     """Return what a cell comes to.
+
+    Args:
+        rows: Its runs.
+        learns: The exact match from which on a run has learned.
 
     Returns:
         The number of `runs`, of those that `learn`, and of those that show it; the 95% interval of
@@ -123,7 +129,7 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
         one half, *does not hold* if below, *can't tell* if neither, and *does not learn* if fewer
         than `FEWEST_LEARN` runs learn.
     """
-    n_learn, n_show = int((rows.exact >= cells.LEARNS).sum()), int(shows(rows).sum())
+    n_learn, n_show = int((rows.exact >= learns).sum()), int(shows(rows, learns).sum())
     fields: dict[str, Any] = {"runs": len(rows), "learn": n_learn, "show": n_show}
     if n_learn < FEWEST_LEARN:
         return {**fields, "low": None, "high": None, "verdict": "does not learn"}
@@ -141,7 +147,7 @@ def tried_settings() -> pd.DataFrame:
 
 
 def settings(evidence: Evidence) -> pd.DataFrame:
-    """Share of runs that carry as the paper says, with a row for each setting of its (abstract).
+    """Share of runs that carry as the paper says, in each setting that it tried (abstract).
 
     Returns:
         The share, among the runs that learn, as `value`, with the other fields of `summary`; all

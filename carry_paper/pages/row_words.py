@@ -200,6 +200,10 @@ def on_rows(rows: Sequence[Row]) -> list[str]:
     elif row.verdict == CANNOT_TELL:
         for settling, alike in gathered(rows, reason).items():
             sentences.append(f"{len(alike)} of {len(rows)} cells: {settling}.")
+        needed = [int(n) for row in rows for n in re.findall(r"(\d+) of our runs", row.settles)]
+        if needed:
+            fewest_and_most = dict.fromkeys(map(str, (min(needed), max(needed))))
+            sentences.append(f"A cell takes {' to '.join(fewest_and_most)} of our runs.")
         if row.table is not None:
             sentences.append(row.table.words)
     for row in rows:
