@@ -26,7 +26,7 @@ def cells_of_map(rows: pd.DataFrame) -> Figure:
     by_factor = list(rows.groupby("factor", sort=False))
     heights = [len(of) for _, of in by_factor]
     height = 0.27 * sum(heights) + 0.28 * len(heights) + 0.7
-    figure = Figure(figsize=(0.47 * WIDTH, height))  # so that a phone shows all of it
+    figure = Figure(figsize=(WIDTH, height))
     figure.set_layout_engine("constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
     for ax, (factor, of) in zip(panels[:, 0], by_factor, strict=True):
@@ -48,8 +48,10 @@ def _draw_factor(ax: Axes, cells: pd.DataFrame) -> None:
             ax.hlines(y, cell.low, cell.high, color=colour, linewidth=2)
             face = colour if cell.tried else "white"
             ax.scatter(cell.show / cell.learn, y, s=30, c=face, edgecolors=colour, zorder=3)
-        ax.text(1.08, y, f"{counts}, {cell.verdict}", va="center", fontsize=7.5, color=INK)
+        ax.text(1.05, y, f"{counts}, {cell.verdict}", va="center", fontsize=7.5, color=INK)
     ax.set_yticks(range(len(cells)), [f"{setting:g}" for setting in cells.setting])
     ax.tick_params(axis="y", length=0)
-    ax.set(xlim=(-0.02, 1.75), ylim=(len(cells) - 0.5, -0.5))
+    # A phone shows the left half, so that is where the dots are.
+    ax.set(xlim=(-0.02, 2.1), ylim=(len(cells) - 0.5, -0.5))
     ax.set_xticks([0, 0.5, 1])
+    ax.spines.bottom.set_bounds(0, 1)
