@@ -232,10 +232,10 @@ def on_the_way(base_rows: pd.DataFrame, stopped: Mapping[int, pd.DataFrame]) -> 
     return pd.DataFrame(rows, columns=columns).set_index("epoch").sort_index()
 
 
-def settled(way: pd.DataFrame, floor: float) -> int | None:
+def settled(way: pd.DataFrame, floor: "float | pd.Series[float]") -> int | None:
     """Return the first epoch from which on runs are as near their end as the floor's twins are.
 
-    It is None if they are not at the last of the epochs.
+    It is None if they are not at the last of the epochs. `floor` may have a value for each epoch.
     """
     is_near = ((way.change <= floor) & (way.runs >= FEWEST)).to_numpy()
     lasting = np.flip(np.logical_and.accumulate(np.flip(is_near)))
