@@ -5,9 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from carry_paper.findings.cell_map import HALF
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, INK, WIDTH, with_data
 
-DASHES = (0, (3, 2))
 COLOURS = {
     "holds": CLASS_COLOURS[2],
     "can't tell": FAINT,
@@ -38,7 +37,7 @@ def cells_of_map(rows: pd.DataFrame) -> Figure:
 
 def _draw_factor(ax: Axes, cells: pd.DataFrame) -> None:
     """Draw the cells of a factor, each as a dot with its interval and its counts."""
-    ax.axvline(HALF, color=FAINT, linewidth=0.8, linestyle=DASHES)
+    ax.axvline(HALF, **DASHED)
     for y, cell in cells.iterrows():
         colour = COLOURS[cell.verdict]
         counts = f"{cell.show} of {cell.learn}"

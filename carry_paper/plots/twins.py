@@ -8,10 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, DOTTED, FAINT, INK, WIDTH, with_data
 
 FACTOR = CLASS_COLOURS[0]
-DASHES, DOTTED = (0, (3, 2)), (0, (1, 2))
 DOT = 16
 
 
@@ -40,8 +39,8 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         place: dict[str, Any] = {"textcoords": "offset points", "xytext": (4, 0), "va": "bottom"}
         ax.annotate(f"{mean:.2f}", (mean, y + 0.32), fontsize=8, weight="bold", **place)
         if not y:
-            ax.axvline(mean, color=FAINT, linewidth=0.9, linestyle=DASHES)
-    ax.axvline(unrelated, color=FAINT, linewidth=0.9, linestyle=DOTTED)
+            ax.axvline(mean, **DASHED)
+    ax.axvline(unrelated, **DOTTED)
     top = ax.get_xaxis_transform()
     ax.text(unrelated, 1.01, "any two bases", transform=top, ha="center", fontsize=7.5, color=FAINT)
     ax.set_yticks([])
@@ -69,7 +68,7 @@ def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) ->
     panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
     for ax, (new, name) in zip(panels, names.items(), strict=True):
         of = pairs[pairs.new == new]
-        ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DASHES)
+        ax.plot([0, 1], [0, 1], **DASHED)
         dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
         name_dots(dots, _ends(of))
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
@@ -91,7 +90,7 @@ def on_the_way(way: pd.DataFrame, floor: float) -> Figure:
     measured = way[way.change.notna()]
     left.fill_between(measured.index, measured.low, measured.high, color=FACTOR, alpha=0.2, lw=0)
     left.plot(measured.index, measured.change, color=FACTOR, marker="o", markersize=4)
-    left.axhline(floor, color=FAINT, linewidth=0.9, linestyle=DASHES)
+    left.axhline(floor, **DASHED)
     left.set(ylim=(0, None), ylabel="change of the late share\nto the end")
     right.plot(measured.index, measured["rank"], color=FACTOR, marker="o", markersize=4)
     right.set(ylim=(min(0, measured["rank"].min()), 1.05), ylabel="rank correlation\nwith the end")
