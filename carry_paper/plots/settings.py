@@ -25,8 +25,7 @@ def cells_of_map(rows: pd.DataFrame) -> Figure:
     by_factor = list(rows.groupby("factor", sort=False))
     heights = [len(of) for _, of in by_factor]
     height = 0.27 * sum(heights) + 0.28 * len(heights) + 0.7
-    figure = Figure(figsize=(WIDTH, height))
-    figure.set_layout_engine("constrained")
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
     for ax, (factor, of) in zip(panels[:, 0], by_factor, strict=True):
         _draw_factor(ax, of.reset_index(drop=True))
