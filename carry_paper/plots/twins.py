@@ -1,17 +1,18 @@
 """Twins beside their bases: what moves the late share, and how it settles in training."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from carry_paper.plots.hover import name_dots
+from carry_paper.plots.sides import SIDE
 from carry_paper.plots.style import CLASS_COLOURS, DASHED, DOTTED, FAINT, INK, WIDTH, with_data
 
 FACTOR = CLASS_COLOURS[0]
 DOT = 16
+ABREAST = 3  # panels on a phone
 
 
 @with_data
@@ -36,8 +37,7 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
         mean = of.change.mean()
         ax.vlines(mean, y - 0.3, y + 0.3, color=INK, linewidth=2.2, zorder=3)
-        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (4, 0), "va": "bottom"}
-        ax.annotate(f"{mean:.2f}", (mean, y + 0.32), fontsize=8, weight="bold", **place)
+        ax.text(mean + 0.008, y + 0.32, f"{mean:.2f}", va="bottom", fontsize=8, weight="bold")
         if not y:
             ax.axvline(mean, **DASHED)
     ax.axvline(unrelated, **DOTTED)
@@ -62,20 +62,23 @@ def _ends(pairs: pd.DataFrame) -> list[str]:
 def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) -> Figure:
     """Return a figure with a panel for each thing new: twins against their bases.
 
-    The arguments are as in `changes`.
+    The arguments are as in `changes`. On a phone the built page has the panels in two rows.
     """
-    figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
-    panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, (new, name) in zip(panels, names.items(), strict=True):
-        of = pairs[pairs.new == new]
+    figure = Figure(figsize=(WIDTH, 1.9), layout="constrained")
+    parts = figure.subfigures(1, -(-len(names) // ABREAST), squeeze=False)[0]
+    for i, (new, name) in enumerate(names.items()):
+        part, place = parts[i // ABREAST], i % ABREAST
+        part.set_gid(f"{SIDE}{i // ABREAST}")
+        ax, of = part.add_subplot(1, ABREAST, place + 1), pairs[pairs.new == new]
         ax.plot([0, 1], [0, 1], **DASHED)
         dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
         name_dots(dots, _ends(of))
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
-        ax.set_xticks([0, 0.5, 1])
-        ax.set_yticks([0, 0.5, 1])
-    panels[0].set_ylabel(f"{what}\nof the twin")
-    figure.supxlabel(f"{what} of the base", fontsize=8.5)
+        ax.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        ax.tick_params(labelleft=not place)
+        if not place:
+            ax.set_ylabel(f"{what} of the twin")
+            ax.set_xlabel(f"{what} of the base", loc="left")
     return figure
 
 
