@@ -33,7 +33,7 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         # Above its row, so that a phone, which shows the left half, shows the means.
         ax.text(-0.01, y - 0.38, name, va="bottom")
         spread = np.random.default_rng(0).permutation(np.linspace(-0.22, 0.22, len(of)))
-        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
+        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, linewidths=0)
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
         mean = of.change.mean()
         ax.vlines(mean, y - 0.3, y + 0.3, color=INK, linewidth=2.2, zorder=3)
@@ -71,7 +71,7 @@ def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) ->
         part.set_gid(f"{SIDE}{i // ABREAST}")
         ax, of = part.add_subplot(1, ABREAST, place + 1), pairs[pairs.new == new]
         ax.plot([0, 1], [0, 1], **DASHED)
-        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
+        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, linewidths=0)
         name_dots(dots, _ends(of))
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
         ax.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
@@ -91,7 +91,7 @@ def on_the_way(way: pd.DataFrame, floor: float) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
     left, right = figure.subplots(1, 2)
     measured = way[way.change.notna()]
-    left.fill_between(measured.index, measured.low, measured.high, color=FACTOR, alpha=0.2, lw=0)
+    left.vlines(measured.index, measured.low, measured.high, color=FACTOR, linewidth=1)
     left.plot(measured.index, measured.change, color=FACTOR, marker="o", markersize=4)
     left.axhline(floor, **DASHED)
     left.set(ylim=(0, None), ylabel="change of the late share\nto the end")
