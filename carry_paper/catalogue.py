@@ -38,6 +38,7 @@ from carry_train import groups
 from carry_train.curves import aligned, at_tests, read_curves
 from carry_train.files import json_bytes, replacing
 from carry_train.groups import Group
+from carry_train.loop import runs_in_words
 
 ENOUGH = 3  # finished runs by the paper's protocol that lead, even if `quick` has more
 
@@ -355,7 +356,7 @@ def missing(
 ) -> BadInput:
     """Return the error that says what does not exist, and how to get it."""
     listed = ",".join(map(str, numbers))
-    run_words = f" runs {listed}" if listed else ""
+    run_words = f" {runs_in_words(numbers)}" if listed else ""
     start = f"No {kind} of {group}{run_words} from {source} in {folder(source)}:"
     if source == "author":
         return BadInput(f"{start} `carry import-author DIR` imports what his release has.")

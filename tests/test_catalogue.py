@@ -66,7 +66,7 @@ def test_what_is_saved_is_loaded(two):
     assert load_curves(NAME, run=3)["runs"].tolist() == [0, 3]
     for wrong, message in (
         ({"run": 77}, r"No learning curves of run 77 of .* from ours: expected one of \[0, 3\]"),
-        ({"runs": [0, 77]}, "No learning curves of .* runs 77 from ours"),
+        ({"runs": [0, 77]}, "No learning curves of .* run 77 from ours"),
         ({"source": "author", "recipe": "paper"}, "recipe='paper' with the author's runs"),
     ):
         with pytest.raises(BadInput, match=message):

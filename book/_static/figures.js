@@ -197,6 +197,8 @@
       if (isVector && line.dataset.name) added.push(download(picture, line.dataset.name));
       for (const item of added.reverse()) line.prepend(item, line.childElementCount ? " · " : "");
       picture.classList.add("can-be-enlarged");
+      const scroller = picture.tagName === "IMG" && picture.closest("figure, .cell_output");
+      if (scroller) scroller.tabIndex = 0; // on a phone, where an SVG scrolls by itself
     }
     document.addEventListener("pointermove", showHint);
     document.addEventListener("pointermove", light);

@@ -17,6 +17,7 @@ from carry_core.sums import Numbers
 from carry_fast.layers import keep_memory
 from carry_paper import catalogue, measurements
 from carry_paper.cli.options import JSON, SAVE, SOURCE, Target, check_writable
+from carry_paper.cli.progress import counted
 from carry_paper.findings import interchange_maps, line_table, typology
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, compare, export, ledger, moved, registry
@@ -117,8 +118,8 @@ def measure_command(
     for quantity in measuring.asked:
         rows = as_table(measuring.of_quantity(quantity))
         measurements.save(rows)
-        click.echo(f"{name_of(quantity.function)}: {len(rows)} rows")
-    click.echo(f"{len(measuring.asked)} quantities measured.")
+        click.echo(f"{name_of(quantity.function)}: {counted(len(rows), 'row')}")
+    click.echo(f"Quantities measured: {len(measuring.asked)}.")
     if measuring.failed:
         raise click.ClickException(f"Failed unexpectedly: {', '.join(measuring.failed)}")
 

@@ -213,7 +213,7 @@ def cell_command(
         if not cells.make_run(cell, run, request, clock, reporter()):
             click.echo("Time is up; the same command goes on from here.")
             return
-    click.echo(f"{len(todo)} runs were made; the cell is complete in {cells.path_of()}.")
+    click.echo(f"{counted(len(todo), 'run')} made; the cell is complete in {cells.path_of()}.")
 
 
 @click.command("bench")

@@ -209,18 +209,18 @@ def find_cell(
         planned = Cell(group, of_cell).steps
         if planned != steps:
             raise BadInput(
-                f"{steps} steps by {recipe} are no whole number of "
-                f"{of_cell.unit(group)}s: expected {planned}, say."
+                f"--steps {steps}: a schedule by {recipe} has whole {of_cell.unit(group)}s; "
+                f"expected {planned}, for example."
             )
     planned_epochs = of_cell.planned_epochs(group)
     if epochs is not None and epochs > planned_epochs:
-        raise BadInput(f"{epochs} epochs: {name} has {planned_epochs} by {recipe} in this cell.")
+        raise BadInput(f"--epochs {epochs}: expected {planned_epochs} or fewer, as the cell has.")
     of_cell = replace(of_cell, limit=epochs)
-    if since and (new != CHANCE or since >= of_cell.epochs(group)):
-        raise BadInput(
-            f"{new} new since epoch {since}: expected {CHANCE}, and an epoch before "
-            f"{of_cell.epochs(group)}, the last."
-        )
+    if since and new != CHANCE:
+        raise BadInput(f"--since {since} needs --new {CHANCE}, not {new}.")
+    last = of_cell.epochs(group)
+    if since and since >= last:
+        raise BadInput(f"--since {since}: expected an epoch before {last}, the last.")
     return Cell(group, of_cell, new, since or 0)
 
 

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, DOTTED, FAINT, INK, WIDTH, with_data
 
 EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
 COLOURS = {"author": CLASS_COLOURS[0], "ours": CLASS_COLOURS[3]}  # as in the strips of a box
@@ -26,7 +26,7 @@ def draw_profile(ax: Axes, profile: Sequence[Mapping[str, float | int]]) -> None
     """
     rows = pd.DataFrame(profile)
     ax.axhline(0, color=FAINT, linewidth=0.5)
-    ax.axvline(9, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+    ax.axvline(9, **DOTTED)
     for chain, of in rows.groupby("chain"):
         dashes = DASHES[int(chain)]
         ax.plot(of.digit_sum, of.early + of.late, color=INK, linewidth=0.7, linestyle=dashes)
@@ -75,19 +75,13 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     shift = {"author": 0.12, "ours": -0.15}
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
         y = of.group.map(in_order.index) + shift[source]
-        marker = MARKERS[bool(on_line)]
-        look: dict[str, Any] = {
-            "s": 20,
-            "color": COLOURS[source],
-            "marker": marker,
-            "linewidths": 0,
-        }
-        dots = ax.scatter(of.late, y, **look)
+        look: dict[str, Any] = {"color": COLOURS[source], "marker": MARKERS[bool(on_line)]}
+        dots = ax.scatter(of.late, y, s=20, linewidths=0, **look)
         rows = zip(of.group, of.run, of.late, strict=True)
         owner = "author’s" if source == "author" else "our"
         name_dots(dots, [f"{group}, {owner} run {run}: {late:.2f}" for group, run, late in rows])
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
-        ax.axvline(edge, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)))
+        ax.axvline(edge, **DASHED)
     for y, group in enumerate(in_order):
         ax.text(0.07, y + 0.22, names[group], fontsize=7.5)
     ax.set_yticks([])

@@ -11,7 +11,7 @@ from carry_paper.findings.corners import STATES
 from carry_paper.plots.hover import name_dots
 from carry_paper.plots.planes import dots as legend_dots
 from carry_paper.plots.sides import SIDE
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DOTTED, WIDTH, with_data
 
 COLOURS = dict(zip(STATES, (CLASS_COLOURS[i] for i in (0, 1, 4, 3)), strict=True))
 LABELS = {
@@ -64,7 +64,7 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
 def _draw_run(ax: Axes, rows: pd.DataFrame) -> None:
     """Draw the sums of a run, and the mean of each state as a cross."""
     for at in (0, 1):
-        ax.axvline(at, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+        ax.axvline(at, **DOTTED)
     for state in STATES:
         of = rows[rows.state == state]
         dots = of.sample(min(DOTS, len(of)), random_state=0)
@@ -87,7 +87,7 @@ def place_by_late_share(runs: pd.DataFrame) -> Figure:
         rows = zip(of["name"], of.late, of.nine, strict=True)
         name_dots(dots, [f"{name}: late {late:.2f}, nine {nine:.2f}" for name, late, nine in rows])
     for at in (0, 1):
-        ax.axhline(at, color=FAINT, linewidth=0.5, linestyle=(0, (1, 2)))
+        ax.axhline(at, **DOTTED)
     ax.set(xlabel="late share of the carry", ylabel="place of the nine")
     figure.legend(loc="outside lower center", ncols=4)
     return figure

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from carry_core.sums import Layout
 from carry_paper.findings.heads import SQUASHED_OUTCOME
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import ATTENTION, CLASS_COLOURS, FAINT, INK, colour_bar
+from carry_paper.plots.style import ATTENTION, CLASS_COLOURS, DASHED, INK, colour_bar
 
 
 def draw_boards(figure: SubFigure, side: Arrays, layout: Layout) -> None:
@@ -73,7 +73,7 @@ def draw_squashing(figure: SubFigure, frame: pd.DataFrame, layout: Layout) -> No
             ax.plot(rows.outcome, rows["median"], linestyle="", **look)
         paper = at_position[at_position.outcome == SQUASHED_OUTCOME]
         ax.plot(paper.outcome, paper["median"], **OUTCOME_OF_THE_PAPER)
-        ax.axhline(1, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)))
+        ax.axhline(1, **DASHED)
         ax.set(yscale="log", title=position.replace("pos", "position "), xlabel="outcome")
         ax.yaxis.set_major_locator(FixedLocator([0.03, 0.1, 0.3, 1, 3]))
         ax.yaxis.set_minor_locator(NullLocator())

@@ -19,6 +19,7 @@ from carry_paper.plots.attention import attention_bar, attention_map, number_mar
 from carry_paper.plots.sides import AUTHORS, Arrays
 from carry_paper.plots.style import (
     CLASS_COLOURS,
+    DASHED,
     FAINT,
     INK,
     TEST,
@@ -197,7 +198,7 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         axes[name].xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes[name].tick_params(labelbottom=name == names[-1])
         for map_epoch in map_epochs:
-            axes[name].axvline(map_epoch, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
+            axes[name].axvline(map_epoch, **DASHED)
     axes["loss"].legend(loc="upper right")
     axes["correct digits"].legend(loc="lower right", ncols=3)  # below the curves, which end near 1
     for i, head in np.ndindex(len(map_epochs), heads):

@@ -12,6 +12,7 @@ from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays
 from carry_paper.plots.style import (
     CORRECT,
+    DASHED,
     FAINT,
     INK,
     TEST,
@@ -22,7 +23,6 @@ from carry_paper.plots.style import (
 )
 
 FIT = "#C77700"
-DASHES: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 RISE: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": ":"}
 CORRELATION_LIMITS = (-0.4, 1.05)
 DOT: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linestyle": "", "clip_on": False}
@@ -65,7 +65,7 @@ def draw_evolution(figure: SubFigure, side: Arrays) -> None:
     below.set(ylabel="loss", xlabel="epoch", xlim=(0, 1.05 * last))
     below.legend(loc="upper right", handlelength=1.2)
     for ax in (above, below):
-        ax.axvline(side["kink"][i], **DASHES)
+        ax.axvline(side["kink"][i], **DASHED)
         ax.axvline(side["rise"][i], **RISE)
     beside: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "color": FAINT}
     below.annotate("kink", (side["kink"][i], below.get_ylim()[0]), va="bottom", **beside)
@@ -84,7 +84,7 @@ def draw_losses(figure: SubFigure, side: Arrays) -> None:
     for i, (ax, run) in enumerate(zip(axes, side["runs"], strict=False)):
         ax.semilogy(side["epoch"], side["test_loss"][i], color=TEST, linewidth=0.6)
         ax.semilogy(*fitted_decay(side, i), color=FIT, linewidth=2)
-        ax.axvline(side["kink"][i], **DASHES)
+        ax.axvline(side["kink"][i], **DASHED)
         ax.axvline(side["rise"][i], **RISE)
         ax.set_title(f"run {run}", loc="left")
         ax.minorticks_off()

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, WIDTH, with_data
 
 COLOURS = dict(zip(line_table.WORDS, CLASS_COLOURS, strict=False))
 # Columns of `typology.who_decides` and `typology.abstraction`, and what panels call them.
@@ -21,7 +21,6 @@ WAY = {
     "final MLP": "final MLP",
 }
 MARKERS = ("o", "s", "D")
-DASHES = (0, (3, 2))
 EPOCH_TICKS = (1, 3, 10, 30, 60)
 
 
@@ -49,7 +48,7 @@ def shares_and_runs(shares: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> F
     counts = sorted(with_line.writers.unique())
     for x, count in enumerate(counts):
         _dots(right, x, with_line[with_line.writers == count], "late")
-    right.axhline(WRITTEN_LATE, color=FAINT, linewidth=0.8, linestyle=DASHES)
+    right.axhline(WRITTEN_LATE, **DASHED)
     right.set_xticks(range(len(counts)), [f"{count:.0f}" for count in counts])
     right.set(xlabel="heads that write the coordinate", ylabel="late share", ylim=(-0.04, 1.08))
     right.set_xlim(-0.6, len(counts) - 0.4)
@@ -123,7 +122,7 @@ def ways(rows: pd.DataFrame) -> Figure:
         for (column, label), colour in zip(WAY.items(), CLASS_COLOURS, strict=False):
             values = rows_of_run[column].fillna(0)
             ax.plot(rows_of_run.epoch, values, color=colour, marker="o", markersize=2, label=label)
-        ax.axhline(typology.DECIDES, color=FAINT, linewidth=0.8, linestyle=DASHES)
+        ax.axhline(typology.DECIDES, **DASHED)
         title = f"run {number}: {rows_of_run.who.iloc[-1]}"
         ax.set(xscale="log", xlabel="epoch", ylim=(-0.04, 1.04), title=title)
         ax.set_xticks(EPOCH_TICKS, EPOCH_TICKS)

@@ -5,9 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from carry_paper.findings.cell_map import HALF
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, INK, WIDTH, with_data
 
-DASHES = (0, (3, 2))
 COLOURS = {
     "holds": CLASS_COLOURS[2],
     "can't tell": FAINT,
@@ -26,8 +25,7 @@ def cells_of_map(rows: pd.DataFrame) -> Figure:
     by_factor = list(rows.groupby("factor", sort=False))
     heights = [len(of) for _, of in by_factor]
     height = 0.27 * sum(heights) + 0.28 * len(heights) + 0.7
-    figure = Figure(figsize=(WIDTH, height))
-    figure.set_layout_engine("constrained")
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
     for ax, (factor, of) in zip(panels[:, 0], by_factor, strict=True):
         _draw_factor(ax, of.reset_index(drop=True))
@@ -38,7 +36,7 @@ def cells_of_map(rows: pd.DataFrame) -> Figure:
 
 def _draw_factor(ax: Axes, cells: pd.DataFrame) -> None:
     """Draw the cells of a factor, each as a dot with its interval and its counts."""
-    ax.axvline(HALF, color=FAINT, linewidth=0.8, linestyle=DASHES)
+    ax.axvline(HALF, **DASHED)
     for y, cell in cells.iterrows():
         colour = COLOURS[cell.verdict]
         counts = f"{cell.show} of {cell.learn}"

@@ -36,6 +36,9 @@ DIGIT_COLOURS = (
 CORRECT, TOO_LARGE, TOO_SMALL, WRONG = "#17806A", "#D2600A", "#7D6BB8", "#8C94A2"
 OFF_BY_ONE = "#B0527A"
 TRAIN, TEST = "#8A8D93", "#7A1F5C"  # curves of training sums and of test sums
+# Lines that a figure is compared with.
+DASHED: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
+DOTTED: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "linestyle": (0, (1, 2))}
 # Zero is white in all maps. Attention is blue, and so are cosines and counts of heads; shares of
 # correct digits are green. `#FFFFFF` itself would be the ground, which is dark in the dark theme.
 ATTENTION = LinearSegmentedColormap.from_list(

@@ -1,18 +1,18 @@
 """Twins beside their bases: what moves the late share, and how it settles in training."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.sides import SIDE
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, DOTTED, FAINT, INK, WIDTH, with_data
 
 FACTOR = CLASS_COLOURS[0]
-DASHES, DOTTED = (0, (3, 2)), (0, (1, 2))
 DOT = 16
+ABREAST = 3  # panels on a phone
 
 
 @with_data
@@ -33,15 +33,14 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         # Above its row, so that a phone, which shows the left half, shows the means.
         ax.text(-0.01, y - 0.38, name, va="bottom")
         spread = np.random.default_rng(0).permutation(np.linspace(-0.22, 0.22, len(of)))
-        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
+        dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, linewidths=0)
         name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
         mean = of.change.mean()
         ax.vlines(mean, y - 0.3, y + 0.3, color=INK, linewidth=2.2, zorder=3)
-        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (4, 0), "va": "bottom"}
-        ax.annotate(f"{mean:.2f}", (mean, y + 0.32), fontsize=8, weight="bold", **place)
+        ax.text(mean + 0.008, y + 0.32, f"{mean:.2f}", va="bottom", fontsize=8, weight="bold")
         if not y:
-            ax.axvline(mean, color=FAINT, linewidth=0.9, linestyle=DASHES)
-    ax.axvline(unrelated, color=FAINT, linewidth=0.9, linestyle=DOTTED)
+            ax.axvline(mean, **DASHED)
+    ax.axvline(unrelated, **DOTTED)
     top = ax.get_xaxis_transform()
     ax.text(unrelated, 1.01, "any two bases", transform=top, ha="center", fontsize=7.5, color=FAINT)
     ax.set_yticks([])
@@ -63,20 +62,23 @@ def _ends(pairs: pd.DataFrame) -> list[str]:
 def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) -> Figure:
     """Return a figure with a panel for each thing new: twins against their bases.
 
-    The arguments are as in `changes`.
+    The arguments are as in `changes`. On a phone the built page has the panels in two rows.
     """
-    figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
-    panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, (new, name) in zip(panels, names.items(), strict=True):
-        of = pairs[pairs.new == new]
-        ax.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DASHES)
-        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, alpha=0.9, linewidths=0)
+    figure = Figure(figsize=(WIDTH, 1.9), layout="constrained")
+    parts = figure.subfigures(1, -(-len(names) // ABREAST), squeeze=False)[0]
+    for i, (new, name) in enumerate(names.items()):
+        part, place = parts[i // ABREAST], i % ABREAST
+        part.set_gid(f"{SIDE}{i // ABREAST}")
+        ax, of = part.add_subplot(1, ABREAST, place + 1), pairs[pairs.new == new]
+        ax.plot([0, 1], [0, 1], **DASHED)
+        dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, linewidths=0)
         name_dots(dots, _ends(of))
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
-        ax.set_xticks([0, 0.5, 1])
-        ax.set_yticks([0, 0.5, 1])
-    panels[0].set_ylabel(f"{what}\nof the twin")
-    figure.supxlabel(f"{what} of the base", fontsize=8.5)
+        ax.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        ax.tick_params(labelleft=not place)
+        if not place:
+            ax.set_ylabel(f"{what} of the twin")
+            ax.set_xlabel(f"{what} of the base", loc="left")
     return figure
 
 
@@ -89,9 +91,9 @@ def on_the_way(way: pd.DataFrame, floor: float) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.1), layout="constrained")
     left, right = figure.subplots(1, 2)
     measured = way[way.change.notna()]
-    left.fill_between(measured.index, measured.low, measured.high, color=FACTOR, alpha=0.2, lw=0)
+    left.vlines(measured.index, measured.low, measured.high, color=FACTOR, linewidth=1)
     left.plot(measured.index, measured.change, color=FACTOR, marker="o", markersize=4)
-    left.axhline(floor, color=FAINT, linewidth=0.9, linestyle=DASHES)
+    left.axhline(floor, **DASHED)
     left.set(ylim=(0, None), ylabel="change of the late share\nto the end")
     right.plot(measured.index, measured["rank"], color=FACTOR, marker="o", markersize=4)
     right.set(ylim=(min(0, measured["rank"].min()), 1.05), ylabel="rank correlation\nwith the end")

@@ -4,18 +4,20 @@ import pytest
 import reruns
 
 from carry_core.files import ROOT
+from carry_core.runs import Runs
+from carry_paper.pages import parameters
 from carry_paper.pages.standalone import standalone
 from carry_train import groups
 from tests.helpers.trainings import planted_curves, save_random
 
-ONE_LAYER, LITTLE_DATA = "n1_s0.3_w0.2", "n2_s0.1_w0.2"
+ONE_LAYER = "n1_s0.3_w0.2"
 FIG03, FIG07 = "fig03_attention_per_task", "fig07_one_layer_journey"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [LITTLE_DATA])
-def test_a_page_of_another_group_and_run_opens_with_a_line_and_does_not_stop(group):
+def test_a_page_of_another_group_and_run_opens_with_a_line_and_does_not_stop():
     """Some of its facts are false there, and there is no verdict on claims about the main model."""
+    group = "n2_s0.1_w0.2"
     page = reruns.rerun(FIG03, {"group": group, "run": 5, "n_examples": 40})
     assert reruns.faults(page, group) == []
     assert page.values["maps"]["run"] == 5
@@ -46,3 +48,20 @@ def test_random_weights_make_a_page_s_text_false(name, group, data):
     save_random(groups.find(group), range(6), **curves)
     with pytest.raises(AssertionError, match="^The page's text says what is not so: “"):
         reruns.rerun(name, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tab01_decision_head_and_final_mlp", "five of our six"),  # ablations
+        ("tab04_dissection", "in two of our six models"),  # neurons
+        ("two_ways_to_break_a_head", "in four of our six models"),  # swaps
+    ],
+)
+def test_the_weights_of_one_run_in_all_make_a_page_s_text_false(name, sentence, monkeypatch):
+    model = Runs.model
+    monkeypatch.setattr(Runs, "model", lambda runs, *_: model(runs, runs.numbers[0]))
+    monkeypatch.setattr(parameters, "changed", dict)  # with fewer sums, as in the book
+    with pytest.raises(AssertionError, match=f"text says what is not so: .*“{sentence}"):
+        reruns.rerun(name, {"n_examples": 100})

@@ -327,12 +327,7 @@ ON_EACH_OTHER = """(() => {
 WIDTHS = (1400, 1100, 1000, 820, 700, 400)
 
 # Each page takes a second or two, so this takes one of each kind; `make axe` takes all of them.
-KINDS = (
-    "index",
-    "playground",
-    "fig03_attention_per_task",
-    "tab01_decision_head_and_final_mlp",
-)
+KINDS = ("index", "playground", "fig03_attention_per_task", "tab01_decision_head_and_final_mlp")
 LOOKED_AT = [path for path in OURS if path.stem in KINDS or "CARRY_AXE" in os.environ]
 
 

@@ -144,22 +144,22 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
     ("arguments", "message"),
     [
         (["pad6_finetuned500_n2_s0.3_w0.2"], "goes on from runs of pad6_n2_s0.3_w0.2, and a cell"),
-        (
-            [MAIN, "--steps", "151"],
-            "151 steps by minute are no whole number of segments: expected 152",
-        ),
-        ([MAIN, "--epochs", "101"], "101 epochs: n2_s0.3_w0.2 has 100 by minute in this cell"),
-        (
-            [MAIN, "--new", "mask", "--since", "5"],
-            "mask new since epoch 5: expected mask+order, and an epoch before 100, the last",
-        ),
-        ([MAIN, "--new", "mask+order", "--since", "100"], "mask+order new since epoch 100"),
+        ([MAIN, "--steps", "151"], "a schedule by minute has whole segments; expected 152"),
+        ([MAIN, "--epochs", "101"], "--epochs 101: expected 100 or fewer, as the cell has"),
+        ([MAIN, "--new", "mask", "--since", "5"], "--since 5 needs --new mask+order, not mask"),
+        ([MAIN, "--new", "mask+order", "--since", "100"], "--since 100: expected an epoch before"),
         ([f"{MAIN}_dff100", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),
     ],
 )
 def test_what_is_no_cell_is_refused_in_one_line(refused, data, arguments, message):
     assert message in refused("cell", *arguments)
     assert list(data.rglob("*.csv.gz")) == []
+
+
+def test_the_runs_that_were_made_are_counted(carry, data, monkeypatch):
+    monkeypatch.setattr(cells, "make_run", lambda *_: True)
+    _, out, _ = carry("cell", MAIN, "--runs", "200", "--precision", "torch-fp32")
+    assert out.startswith("1 run made; the cell is complete in ")
 
 
 @pytest.mark.slow

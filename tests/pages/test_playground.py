@@ -289,13 +289,8 @@ def test_a_link_to_the_playground_has_the_run_the_sum_and_the_intervention(part)
 
 
 PAGES = [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
-LINKS = sorted(
-    {
-        (p.stem, x)
-        for p in PAGES
-        for x in re.findall(r'href=\\?"[^"#]*#(run=[^"\\]*)', p.read_text())
-    }
-)
+LINK = re.compile(r'href=\\?"[^"#]*#(run=[^"\\]*)')
+LINKS = {(path.stem, link) for path in PAGES for link in LINK.findall(path.read_text())}
 
 
 def test_links_of_the_book_ask_for_what_the_playground_has():
@@ -418,16 +413,6 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     assert browser.run(f"{controls}.filter((x) => !({has_name})).map((x) => x.outerHTML)") == []
 
 
-@needs_site
-@pytest.mark.parametrize("width", [400])
-def test_a_link_shows_what_it_says_at_each_width(browser, width):
-    part = '{"kind":"Patch","heads":[[1,0]],"positions":[7],"source":[261,332]}'
-    show(browser, f"#run={MAIN}/2&sum=345+278&do={part}&frame=5", width)
-    assert browser.run("document.getElementById('pg-run').value") == f"{MAIN}/2"
-    assert browser.run("document.getElementById('pg-stepper').textContent").startswith("5 of 7")
-    assert browser.run("document.documentElement.scrollWidth") <= width
-
-
 PARTS_DONE = [
     MeanAblation(heads={(1, 0)}, positions=(7, 8)),
     Ablation(skips={0}) | Patch(heads={(1, 1)}, source=(261, 332)),
@@ -437,7 +422,10 @@ PARTS_DONE = [
 @needs_site
 @pytest.mark.parametrize("part", PARTS_DONE, ids=lambda part: type(part).__name__)
 def test_the_address_and_the_copied_python_are_the_same_intervention(browser, capsys, part):
-    show(browser, f"#run={MAIN}/0&sum=345+278&do={part.to_json()}")
+    """On a phone, where the link shows its run and its frame, too."""
+    show(browser, f"#run={MAIN}/2&sum=345+278&do={part.to_json()}&frame=5", 400)
+    assert browser.run("document.getElementById('pg-run').value") == f"{MAIN}/2"
+    assert browser.run("document.getElementById('pg-stepper').textContent").startswith("5 of 7")
     held = browser.run("new URLSearchParams(location.hash.slice(1)).get('do')")
     assert Patch.from_json(held) == part
     browser.run("navigator.clipboard.writeText = () => Promise.reject()")  # it is shown instead
@@ -453,10 +441,7 @@ def test_the_address_and_the_copied_python_are_the_same_intervention(browser, ca
 @needs_site
 @pytest.mark.parametrize(
     ("field", "text", "message"),
-    [
-        ("a", "999", "choose a sum up to"),
-        ("b", "", "is not a sum"),
-    ],
+    [("a", "999", "choose a sum up to"), ("b", "", "is not a sum")],
 )
 def test_a_bad_number_is_a_line_beside_it_and_greys_the_answer(browser, field, text, message):
     show(browser)
@@ -651,9 +636,8 @@ def test_the_frames_have_the_numbers_of_the_run(browser):
 
 
 @needs_site
-@pytest.mark.parametrize("width", [400])
-def test_the_slider_over_training_shows_what_was_recorded(browser, width):
-    browser.open(TRAINING.as_uri() + f"#run={ONE_LAYER}/3&epoch=300", width)
+def test_the_slider_over_training_shows_what_was_recorded(browser):
+    browser.open(TRAINING.as_uri() + f"#run={ONE_LAYER}/3&epoch=300", 400)
     browser.wait(f"document.getElementById('pg-spoken') && {SPOKEN}", 20)
     browser.run("document.getElementById('pg-epoch').focus()")
     browser.press("ArrowRight")
@@ -663,7 +647,7 @@ def test_the_slider_over_training_shows_what_was_recorded(browser, width):
     squares = "[...document.querySelectorAll('#pg-maps rect[fill-opacity]')]"
     opacities = browser.run(f"{squares}.map((x) => Number(x.getAttribute('fill-opacity')))")
     assert opacities == pytest.approx(expected.tolist(), abs=0.0006)
-    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run("document.documentElement.scrollWidth") <= 400
     browser.run("location.hash = '#run=n1_s0.3_w0.2/9&epoch=0'")
     browser.wait("/not a run.*not an epoch/.test(document.getElementById('pg-line').textContent)")
 
