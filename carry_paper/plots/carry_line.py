@@ -75,14 +75,8 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     shift = {"author": 0.12, "ours": -0.15}
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
         y = of.group.map(in_order.index) + shift[source]
-        marker = MARKERS[bool(on_line)]
-        look: dict[str, Any] = {
-            "s": 20,
-            "color": COLOURS[source],
-            "marker": marker,
-            "linewidths": 0,
-        }
-        dots = ax.scatter(of.late, y, **look)
+        look: dict[str, Any] = {"color": COLOURS[source], "marker": MARKERS[bool(on_line)]}
+        dots = ax.scatter(of.late, y, s=20, linewidths=0, **look)
         rows = zip(of.group, of.run, of.late, strict=True)
         owner = "author’s" if source == "author" else "our"
         name_dots(dots, [f"{group}, {owner} run {run}: {late:.2f}" for group, run, late in rows])
