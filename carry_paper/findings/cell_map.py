@@ -117,11 +117,7 @@ def shows(rows: pd.DataFrame, learns: float = cells.LEARNS) -> "pd.Series[bool]"
 
 
 def summary(rows: pd.DataFrame, learns: float = cells.LEARNS) -> dict[str, Any]:
-    """Return what a cell comes to.
-
-    Args:
-        rows: Its runs.
-        learns: The exact match from which on a run has learned.
+    """Return what a cell comes to, from its runs, which have learned from `learns` on (`shows`).
 
     Returns:
         The number of `runs`, of those that `learn`, and of those that show it; the 95% interval of

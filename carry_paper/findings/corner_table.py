@@ -6,13 +6,11 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import scipy
 
-from carry_core.errors import BadInput
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, Fields
@@ -25,9 +23,13 @@ from carry_train import groups
 CONTROL_MOVES = Bar(0.2, perfect=0)
 
 
-def saved(folder: Path | None = None) -> pd.DataFrame:
+def saved() -> pd.DataFrame:
     """Return the stored rows of columns that were asked in each state; see `line_table.saved`."""
-    table = line_table.saved(folder)
+    return by_state(line_table.saved())
+
+
+def by_state(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the stored rows of columns that were asked in each state."""
     return table[table.states.notna()]
 
 
@@ -198,9 +200,9 @@ def line(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     values.
 
     Raises:
-        BadInput: As `rows_by_state`.
+        BadInput: As `line_table.rows_of`.
     """
-    rows = rows_by_state(evidence, group)
+    rows = by_state(line_table.rows_of(evidence, group))
     columns = line_table.own_length(decided(rows)).sort_values("reads")
     cells = all_cells(rows, "line")
     low = corners.STATES[corners.LOW]
@@ -222,29 +224,16 @@ def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     it gets too few sums right in has no values.
 
     Raises:
-        BadInput: As `rows_by_state`.
+        BadInput: As `line_table.rows_of`.
     """
-    by_column = line_table.own_length(decided(rows_by_state(evidence, group))).groupby("run")
+    rows = by_state(line_table.rows_of(evidence, group))
+    by_column = line_table.own_length(decided(rows)).groupby("run")
     return pd.DataFrame(
         {
             "plane": by_column.plane.agg(_lowest),
             "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
         }
     )
-
-
-def rows_by_state(evidence: Evidence, group: str) -> pd.DataFrame:
-    """Return a group's stored rows; raise `BadInput` for a run with none of its own weights."""
-    loaded = evidence.group(group)
-    rows = line_table.of_weights(saved(), loaded)
-    missing = sorted(set(loaded.numbers) - set(rows.run))
-    if missing:
-        raise BadInput(
-            f"{group}: no swaps by states of run {', '.join(map(str, missing))} are stored, with "
-            f"the weights that are here: run `carry lines --source {evidence.source} {group} "
-            "--save`."
-        )
-    return rows
 
 
 def _lowest(values: "pd.Series[float]") -> float:
@@ -291,7 +280,7 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
-    """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
+    """Return a row for each pair of states of each column: `corners.cells` and the column's key.
 
     The `swap` is `line`, `plane`, `natural` or `gradient`. The state of the sum that coordinates
     come from is `source_state`, since `source` is in the key.

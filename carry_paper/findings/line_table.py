@@ -28,7 +28,7 @@ from carry_paper.findings import carry_line, corners, critiques, scrubbing
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.findings.evidence import Evidence
-from carry_paper.schemas import one_of, read_table, save_table
+from carry_paper.schemas import one_of, read_table, rounded, save_table
 from carry_train import groups
 
 # Of a column in padded groups, which have more columns: pairs, and sums in each state.
@@ -161,13 +161,8 @@ def measure_group(
 ) -> pd.DataFrame:
     """Return a row for each run of a group, length of sums and column: those of `StoredLines`.
 
-    Args:
-        source: `ours` or `author`.
-        name: The group.
-        report: A function that is called with a line after each run.
-        selection: The runs.
-        count: The number of pairs, and of sums in each state, of a column; the group's defaults if
-            None.
+    `report` is called with a line after each run. `count` is the number of pairs, and of sums in
+    each state, of a column; the group's defaults if None.
 
     Raises:
         BadInput: As `check_group`; or there are no such runs.
@@ -333,14 +328,7 @@ def save(rows: pd.DataFrame) -> Path:
     table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
     table = table.round(dict.fromkeys(NUMBERS, DECIMALS))
     for name in (*PARTS, *BY_STATES):
-        table[name] = table[name].map(lambda x: json.dumps(_rounded(x)), na_action="ignore")
+        table[name] = table[name].map(
+            lambda x: json.dumps(rounded(x, DECIMALS)), na_action="ignore"
+        )
     return save_table(path_of(), table)
-
-
-def _rounded(value: Any) -> Any:
-    """Return nested fields with their numbers rounded."""
-    if isinstance(value, dict):
-        return {name: _rounded(x) for name, x in value.items()}
-    if isinstance(value, list):
-        return [_rounded(x) for x in value]
-    return round(value, DECIMALS) if isinstance(value, float) else value
