@@ -165,7 +165,7 @@ def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> 
     is_correct = (digits == correct)[:, :n_long]
     has_carry = carry_in[:, :n_long]
     pattern = with_trained_attention(measure.attention(model, a, b), config.layout, n_long)
-    rows = long_rows(config.layout, n_long)
+    rows = [x for i in range(n_long) for x in positions_of_column(config.layout, i)]
 
     def impose(name: str, x: Tensor) -> Tensor:
         if not name.endswith("attn.pattern"):
@@ -194,14 +194,6 @@ def _answer(
             logits = model(batch, hook)
         answers.append(logits[:, list(model.config.layout.answer)].argmax(-1))
     return torch.cat(answers)
-
-
-def long_rows(layout: Layout, n_long: int) -> list[int]:
-    """Return the positions in the leading `n_long` columns."""
-    rows = []
-    for column in range(n_long):
-        rows += positions_of_column(layout, column)
-    return rows
 
 
 def with_trained_attention(

@@ -143,13 +143,8 @@ class _Split:
         inside = basis @ axes.T @ axes
         part = inside if self.is_read else basis - inside
         self.lengths.append(part.norm(dim=1).min().item())
-        return _orthonormal(part)
-
-
-def _orthonormal(rows: Float[Tensor, "dim d_model"]) -> Basis:
-    q, _ = torch.linalg.qr(rows.T)
-    rows_of_q: Tensor = q.T
-    return rows_of_q
+        orthonormal: Tensor = torch.linalg.qr(part.T)[0].T
+        return orthonormal
 
 
 # ---- off the distribution

@@ -5,7 +5,7 @@ what the paper claims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -275,21 +275,6 @@ def digit_orders(
             order = digit_order(plane.points, plane.digit, carry_out[:, column])
             orders[plane.after].append(order)
     return orders
-
-
-def order_by_chance(
-    planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"], seed: int, repeats: int = 20
-) -> float:
-    """Return the mean of `digit_orders` once the ten digits are renamed at random."""
-    generator = torch.Generator().manual_seed(seed)
-    orders = []
-    for _ in range(repeats):
-        renamed = []
-        for plane in planes:
-            new_digit = torch.randperm(10, generator=generator)
-            renamed.append(replace(plane, digit=new_digit[plane.digit]))
-        orders.append([*digit_orders(renamed, carry_out).values()])
-    return float(np.mean(orders))
 
 
 def orders_of_runs(

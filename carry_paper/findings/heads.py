@@ -126,20 +126,6 @@ def no_carry_correlations(cells: pd.DataFrame) -> "pd.Series[float]":
     return pd.Series(correlations, dtype=float)
 
 
-def accuracies_of_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each run, with columns for each ablated part (Fig. 12).
-
-    They are the mean accuracy with and without a carry-in, and `no_carry_correlations`, of cells
-    as in `measure.accuracy`. The last position never has a carry-in: the means leave it out.
-    """
-    others = cells[cells.position != cells.position.max()]
-    means = others.pivot_table("accuracy", "run", ["ablation", "carry_in"])
-    means = means.rename(columns={True: "carry-in", False: "no carry-in"}, level=1)
-    for part, cells_of_part in cells.groupby("ablation"):
-        means[part, "correlation"] = no_carry_correlations(cells_of_part)
-    return means
-
-
 # ---- the decision head (Sec. 4)
 
 

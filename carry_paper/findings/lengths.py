@@ -556,10 +556,13 @@ def part_costs(means: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: 
     }
 
 
-def spares_long_carries(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return a mask of the runs in which all but the long carry cells need the MLP (App. H.1)."""
-    others_suffer = (runs.corrected > PART_LOSS) & (runs.trained > PART_LOSS)
-    return others_suffer & (runs.spared <= PART_LOSS)
+# The names of `part_costs` in the fields of `primed_parts`.
+COSTS = {
+    "carried": "value",
+    "corrected": "no_carry_cells_lose_without_the_final_MLP",
+    "trained": "trained_carry_cells_lose",
+    "spared": "long_carry_cells_lose",
+}
 
 
 def primed_parts(evidence: Evidence) -> pd.DataFrame:
@@ -578,13 +581,7 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
         head=rows["head"].map(heads.ablated_part),
         head_of_the_paper="head 0:0" if evidence.source == "author" else "",
     )
-    names = {
-        "carried": "value",
-        "corrected": "no_carry_cells_lose_without_the_final_MLP",
-        "trained": "trained_carry_cells_lose",
-        "spared": "long_carry_cells_lose",
-    }
-    return rows.rename(columns=names)
+    return rows.rename(columns=COSTS)
 
 
 def head_carries(measured: Fields, *, loss: float = CARRY_LOSS) -> bool:

@@ -109,11 +109,6 @@ def default_pairs(group: groups.Group) -> int:
     return PAIRS_OF_PADDED if group.padded else carry_line.PAIRS
 
 
-def default_tuples(group: groups.Group) -> int:
-    """Return the number of sums in each state of a column in a group."""
-    return TUPLES_OF_PADDED if group.padded else corners.TUPLES
-
-
 class Selection(NamedTuple):
     """Runs of a group: our recipe, and the numbers of the runs; None for those that lead."""
 
@@ -170,11 +165,12 @@ def measure_group(
     group = check_group(groups.find(name))
     loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
     recipe = loaded.record["recipe"] if source == "ours" else "paper"
+    n_tuples = count or (TUPLES_OF_PADDED if group.padded else corners.TUPLES)
     rows = []
     for run, model in loaded.models():
         key = {"source": source, "group": name, "recipe": recipe, "run": run}
         key["sha256"] = runs.digest(loaded.weights[run])
-        states = columns_by_state(model, group.n_digits, count or default_tuples(group))
+        states = columns_by_state(model, group.n_digits, n_tuples)
         for n_digits in lengths(group):
             for fields in carry_line.column_lines(model, n_digits, count or default_pairs(group)):
                 of_states = states.get(fields["reads"], {}) if n_digits == group.n_digits else {}

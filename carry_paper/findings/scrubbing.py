@@ -29,7 +29,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from carry_core import sums
-from carry_core.hooks import TensorHook
 from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import carry_line, corners
@@ -198,17 +197,14 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
     starts = range(0, len(tokens), BATCH)
     for start, batch in zip(starts, tokens.split(BATCH), strict=True):
         rows = replaced[start : start + BATCH]
-        logits = of.model(batch, _putting(point, rows), [of.column.position])[:, 0]
+
+        def put(name: str, x: Tensor, rows: Tensor = rows) -> Tensor:
+            return rows if name == point else x
+
+        logits = of.model(batch, put, [of.column.position])[:, 0]
         target = of.target[start : start + BATCH]
         losses.append(F.cross_entropy(logits, target, reduction="none"))
     return torch.cat(losses).double().mean().item()
-
-
-def _putting(point: str, rows: Tensor) -> TensorHook:
-    def put(name: str, x: Tensor) -> Tensor:
-        return rows if name == point else x
-
-    return put
 
 
 def positions_of_column(layout: Layout, index: int) -> list[int]:

@@ -22,7 +22,6 @@ from carry_core.interventions import Patch
 from carry_core.measure import correct_pairs
 from carry_core.model import Transformer
 from carry_core.pairs import Contrast, Pairs
-from carry_core.sums import Numbers
 from carry_fast.swaps import swaps_between
 from carry_paper.findings import heads, interchange, interchange_maps
 from carry_paper.findings.bars import Bar
@@ -209,12 +208,6 @@ class Sources(NamedTuple):
     digit_sums: Int[Tensor, "number column pair"]
     carry_ins: Int[Tensor, "number carry_column pair"]
 
-    @property
-    def in_order(self) -> list[tuple[Numbers, Numbers]]:
-        """Return the sources of all variables: digit sums from the left, then carry-ins."""
-        all_sources = torch.cat([self.digit_sums, self.carry_ins], 1)
-        return [(a, b) for a, b in all_sources.unbind(1)]
-
 
 class Swapped(NamedTuple):
     """The variables that are taken from their sources, as a mask for each pair.
@@ -339,8 +332,9 @@ def _setting(
         heads_of_last = frozenset({(model.config.layers - 1, head)})
         patches.append(Patch(heads=heads_of_last, positions=(position,)))
     hooks = []
-    for patch, source in zip(patches, sources.in_order, strict=True):
-        hooks.append(patch.hook(model, source))
+    of_variables = torch.cat([sources.digit_sums, sources.carry_ins], 1)  # (number, variable, pair)
+    for patch, (a, b) in zip(patches, of_variables.unbind(1), strict=True):
+        hooks.append(patch.hook(model, (a, b)))
 
     def hook(name: str, x: Tensor) -> Tensor:
         for patch_hook, mask in zip(hooks, is_swapped, strict=True):

@@ -86,7 +86,7 @@ def test_long_columns_look_as_the_trained_one_does():
         expected[[first, second, first + 1]] = 1 / 3
         for query in (first, second, answer):
             assert_close(imposed[0, 0, query], expected)
-    rows = causes.long_rows(layout, 3)
+    rows = [row for column in range(3) for row in positions_of_column(layout, column)]
     other_queries = [query for query in range(layout.length) if query not in rows]
     assert_close(imposed[:, :, other_queries], pattern[:, :, other_queries])
 
