@@ -455,11 +455,11 @@ def line_fields(model: Transformer, fitted: FittedColumn) -> dict[str, Any]:
 # ---- the criteria, which `book/protocol.md` dates
 
 
-def who_writes(late: float, bar: float = WRITTEN_LATE) -> str:
+def who_writes(late: float) -> str:
     """Return `late`, `early` or `shared`, the word for a run's late share."""
-    if late >= bar:
+    if late >= WRITTEN_LATE:
         return "late"
-    return "early" if late <= 1 - bar else "shared"
+    return "early" if late <= 1 - WRITTEN_LATE else "shared"
 
 
 def n_writers(part_shares: Mapping[str, float], config: ModelConfig) -> int:

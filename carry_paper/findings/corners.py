@@ -592,7 +592,7 @@ def lowest(rows: Iterable[Mapping[str, Any]], name: str = "accuracy") -> float |
     return min(present) if len(present) == len(values) else None
 
 
-def in_each_state(rows: Iterable[Mapping[str, Any]], bar: float = IN_EACH_STATE) -> bool | None:
+def in_each_state(rows: Iterable[Mapping[str, Any]]) -> bool | None:
     """Return True if a swap moves the carry in every pair of states; None if a cell is empty."""
     accuracy = lowest(rows)
-    return None if accuracy is None else accuracy >= bar
+    return None if accuracy is None else accuracy >= IN_EACH_STATE

@@ -113,19 +113,20 @@ def read_space(model: Transformer, of: Corners, subspace: Bases) -> list[dict[st
         for part in ("read", "not read"):
             split = _Split(subspace, axes, part == "read", [])
             moved = corners.moved_by(model, of, split, corners.carry_swaps(of))
-            lowest, length = corners.lowest(corners.cells(of, moved)), min(split.lengths)
+            lowest = corners.lowest(corners.cells(of, moved))
+            length = min(split.lengths)
             row = {"share": share, "dimensions": len(axes), "part": part, "length": length}
             rows.append({**row, "lowest": lowest if length > TINY else None})
     return rows
 
 
-def is_illusion(parts: Sequence[Mapping[str, Any]], bar: float = corners.IN_EACH_STATE) -> bool:
+def is_illusion(parts: Sequence[Mapping[str, Any]]) -> bool:
     """Return True if what is read of a subspace that moves the carry does not move it.
 
     It is judged by the largest read space.
     """
     (read,) = [row for row in parts if row["part"] == "read" and row["share"] == READ_SHARES[-1]]
-    return read["lowest"] is None or read["lowest"] < bar
+    return read["lowest"] is None or read["lowest"] < corners.IN_EACH_STATE
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,6 @@ PLOTTED = 0.4  # share of the epochs that Fig. 5 plots: 400 of 1000
 # ---- learning curves
 
 
-def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
-    """Return a curve up to the epoch at which its run's training stopped.
-
-    Beyond that it is NaN, where other runs of the group were trained for longer.
-    """
-    is_missing = np.isnan(curve.reshape(len(curve), -1)).any(1)
-    return np.compress(~is_missing, curve, 0)
-
-
 def curves(history: History, name: str, position: int | None = None) -> dict[int, Curve]:
     """Return a learning curve of each run, as far as the run was trained.
 
@@ -93,13 +84,13 @@ def window(epochs: int, share: float) -> float:
     return max(SHORTEST_WINDOW, share * epochs)
 
 
-def rebound(loss: Curve, share: float = 0.1) -> float:
+def rebound(loss: Curve) -> float:
     """Return the ratio of a loss at the end to its lowest value (App. B, Fig. 9).
 
-    The loss is averaged over windows of a `share` of the epochs.
+    The loss is averaged over windows of a tenth of the epochs.
     """
     by_epoch = per_epoch(loss)
-    width = max(1, round(share * len(by_epoch)))
+    width = max(1, round(0.1 * len(by_epoch)))
     smooth = np.convolve(by_epoch, np.full(width, 1 / width), "valid")
     return float(smooth[-1] / smooth.min())
 

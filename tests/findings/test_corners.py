@@ -466,8 +466,7 @@ def test_criteria_count_runs_columns_and_held_back_seeds():
         place = 0.1 * run / 64 + (0 if is_late else 1)
         quick.append(("ours", MAIN, "quick", run, 3, "pos7", True, True, place, 0, 1, None))
     late = pd.Series({row[3]: float(row[3] % 2) for row in quick})
-    plane, random, place, explained = corner_table.criteria(summary_of(leading + quick), late)
-    assert (plane.hits, plane.of, plane.holds) == (1, 2, False)
-    assert (random.hits, random.of, random.holds) == (1, 2, False)
-    assert (place.hits, place.of, place.holds) == (6, 6, True)
-    assert (explained.hits, explained.of, explained.holds) == (1, 2, False)
+    criteria = corner_table.criteria(summary_of(leading + quick), late)
+    plane = random = explained = (1, 2, False)
+    outcomes = [plane, random, (6, 6, True), explained]
+    assert [*zip(criteria.hits, criteria.of, criteria.holds, strict=True)] == outcomes
