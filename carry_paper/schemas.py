@@ -123,12 +123,8 @@ def read_table(
 ) -> pd.DataFrame:
     """Return the table in a `.csv.gz` file.
 
-    Args:
-        path: The file.
-        schema: A list for each column, of its distinct values, with None for NaN.
-        remedy: How to get the file back.
-        key: The columns that identify a row.
-        row: What a row is called if it is there twice.
+    The `schema` has a list for each column, of its distinct values, with None for NaN. The columns
+    of the `key` identify a `row`, which is what a row is called if it is there twice.
 
     Raises:
         BadInput: The file is missing or damaged, or a key occurs twice.
@@ -152,3 +148,12 @@ def save_table(path: Path, table: pd.DataFrame) -> Path:
     with replacing(path) as temporary:
         temporary.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
     return path
+
+
+def rounded(value: Any, decimals: int) -> Any:
+    """Return nested fields with their numbers rounded."""
+    if isinstance(value, dict):
+        return {name: rounded(x, decimals) for name, x in value.items()}
+    if isinstance(value, list):
+        return [rounded(x, decimals) for x in value]
+    return round(value, decimals) if isinstance(value, float) else value

@@ -243,13 +243,7 @@ def lines_command(
 def lines_by_group(
     source: str, names: tuple[str, ...], recipe: str | None, numbers: str | None
 ) -> dict[str, line_table.Selection]:
-    """Return the runs whose lines are measured, by group.
-
-    Args:
-        source: `ours` or `author`.
-        names: The groups; if there are none, all of two layers or more that have runs.
-        recipe: Our recipe; None for the one that leads in each group.
-        numbers: The runs, such as `0-31`; None for the first six.
+    """Return the runs whose lines are measured, by group, as `lines_command` takes them.
 
     Raises:
         BadInput: A group cannot be measured, or has no such runs.

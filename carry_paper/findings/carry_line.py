@@ -21,7 +21,7 @@ itself, which both the final MLP (through its LayerNorm) and the skip path aroun
 (`carry_paper.findings.line_table`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,12 +103,6 @@ class Column:
         side = 10**self.n_lower
         has_carry: Tensor = a % side + b % side >= side
         return has_carry
-
-    def next_carry_in(
-        self, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"]
-    ) -> Bool[Tensor, "*sums"]:
-        """Return True for sums with a carry into the next column: a chain of carries begins."""
-        return self.next_column.carry_in(a, b)
 
 
 def carry_columns(config: ModelConfig, n_digits: int | None = None) -> list[Column]:
@@ -202,26 +196,6 @@ def _storing_hook(rows: Mapping[str, list[Tensor]], position: int) -> TensorHook
 # ---- swaps of a subspace
 
 
-class Accuracy(NamedTuple):
-    """Interchange accuracies of a swap, as shares from 0 to 1.
-
-    Attributes:
-        up: The share of pairs in which the sum without a carry-in takes the other's digit.
-        down: The share in which the sum with a carry-in does.
-    """
-
-    up: float
-    down: float
-
-    @property
-    def lower(self) -> float:
-        return min(self)
-
-    @property
-    def mean(self) -> float:
-        return (self.up + self.down) / 2
-
-
 def swapped(
     base: Float[Tensor, "*sums d_model"], source: Float[Tensor, "*sums d_model"], basis: Basis
 ) -> Float[Tensor, "*sums d_model"]:
@@ -245,20 +219,18 @@ def digits_of(
 
 def interchange_accuracy(
     model: Transformer, resid_mid: PairStreams, answers: PairDigits, basis: Basis
-) -> Accuracy:
+) -> tuple[float, float]:
     """Return the accuracies of swapping a subspace between the two sums of each pair.
 
-    A swap succeeds if the base's digit becomes exactly the source's.
+    They are the share of pairs in which the sum without a carry-in takes exactly the other's digit
+    (*up*), and that in which the sum with a carry-in does (*down*).
     """
     shares = []
     for base in (0, 1):
         patched = swapped(resid_mid[base], resid_mid[1 - base], basis)
-        shares.append(_share(model, patched, answers[1 - base]))
-    return Accuracy(*shares)
-
-
-def _share(model: Transformer, resid_mid: Tensor, expected: Int[Tensor, " pair"]) -> float:
-    return (digits_of(model, resid_mid) == expected).double().mean().item()
+        is_moved = digits_of(model, patched) == answers[1 - base]
+        shares.append(is_moved.double().mean().item())
+    return shares[0], shares[1]
 
 
 # ---- fitting
@@ -304,11 +276,6 @@ class FittedColumn(NamedTuple):
     test: Stream
     answers: PairDigits
     right: float
-
-    @property
-    def basis(self) -> Basis:
-        """The line as a subspace."""
-        return self.line[None]
 
 
 def share_right(model: Transformer, column: Column, generator: torch.Generator) -> float:
@@ -368,39 +335,24 @@ def _change(line: Line, x: Float[Tensor, "side pair d_model"]) -> Float[Tensor, 
     return (x[1] - x[0]).double() @ line.double()
 
 
-class ProfileRow(NamedTuple):
-    """Sums with the same digit sum in the next column, and the same carry into it.
-
-    The coordinate is in units of its mean change in the pairs, and 0 in the middle of it: a carry
-    takes it from -0.5 to 0.5 on average.
-
-    Attributes:
-        digit_sum: The digit sum of the next column, from 0 to 18.
-        chain: 1 if a carry arrives in the next column, else 0.
-        sums: The number of such sums.
-        early: The mean of the coordinate's early part, 0 in the middle of its own change.
-        late: The mean of its late part, likewise.
-        deviation: The standard deviation of the whole coordinate.
-    """
-
-    digit_sum: int
-    chain: int
-    sums: int
-    early: float
-    late: float
-    deviation: float
-
-
 @torch.inference_mode()
 def profile(
     model: Transformer,
     fitted: FittedColumn,
     generator: torch.Generator,
     count: int = PROFILE_SUMS,
-) -> list[ProfileRow]:
+) -> list[dict[str, float]]:
     """Return the coordinate's two parts, by the digit sum of the next column.
 
-    They are means over `count` random sums, less those whose digit in the column is wrong.
+    They are means over `count` random sums, less those whose digit in the column is wrong. The
+    coordinate is in units of its mean change in the pairs, and 0 in the middle of it: a carry takes
+    it from -0.5 to 0.5 on average.
+
+    Returns:
+        For each `digit_sum` from 0 to 18, and each `chain`, 1 if a carry arrives in the next
+        column, else 0: the number of such `sums`; the mean of the coordinate's `early` part, 0 in
+        the middle of its own change, and of its `late` part, likewise; and the standard `deviation`
+        of the whole coordinate.
     """
     column, config = fitted.column, model.config
     a, b = sums.long_sums(count, column.n_digits, generator)
@@ -418,21 +370,21 @@ def profile(
     whole = (whole - whole_in_pairs.mean()) / change
 
     digit_sums = column.next_digit_sum(a, b)
-    chains = column.next_carry_in(a, b)
+    chains = column.next_column.carry_in(a, b)  # a chain of carries begins
     rows = []
     for digit_sum in range(19):
         for chain in (0, 1):
             chosen = is_right & (digit_sums == digit_sum) & (chains == bool(chain))
             if not chosen.any():
                 continue
-            row = ProfileRow(
-                digit_sum=digit_sum,
-                chain=chain,
-                sums=int(chosen.sum()),
-                early=(whole - late)[chosen].mean().item(),
-                late=late[chosen].mean().item(),
-                deviation=whole[chosen].std(correction=0).item(),
-            )
+            row = {
+                "digit_sum": digit_sum,
+                "chain": chain,
+                "sums": int(chosen.sum()),
+                "early": (whole - late)[chosen].mean().item(),
+                "late": late[chosen].mean().item(),
+                "deviation": whole[chosen].std(correction=0).item(),
+            }
             rows.append(row)
     return rows
 
@@ -455,11 +407,7 @@ def column_lines(
 ) -> list[dict[str, Any]]:
     """Return what the line of each column with a carry-in moves, and who writes its coordinate.
 
-    Args:
-        model: The run's model, of two layers or more.
-        n_digits: The number of digits of the sums; the model's if None.
-        count: The number of pairs of each column.
-        n_profile_sums: The number of random sums in `profile`.
+    The sums have `n_digits` digits, the model's if None; there are `count` pairs of each column.
 
     Returns:
         For each column the `digits` of the sums, `reads`, which names the answer's digit, and
@@ -485,38 +433,33 @@ def column_lines(
             continue
         fitted = fit_column(model, column, generator, count)
         fields |= line_fields(model, fitted)
-        fields["profile"] = as_dicts(profile(model, fitted, generator, n_profile_sums))
+        fields["profile"] = profile(model, fitted, generator, n_profile_sums)
         rows.append(fields)
     return rows
 
 
 def line_fields(model: Transformer, fitted: FittedColumn) -> dict[str, Any]:
     """Return what the line moves, and who writes its coordinate."""
-    moved = interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, fitted.basis)
+    up, down = interchange_accuracy(model, fitted.test.resid_mid, fitted.answers, fitted.line[None])
     part_shares = shares(fitted.line, fitted.test)
     return {
         "right": fitted.right,
         "pairs": fitted.test.resid_mid.shape[1],
-        "up": moved.up,
-        "down": moved.down,
+        "up": up,
+        "down": down,
         "late": late_share(part_shares, model.config),
         "shares": part_shares,
     }
 
 
-def as_dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return named tuples as dicts, as tables store them."""
-    return [row._asdict() for row in rows]
-
-
 # ---- the criteria, which `book/protocol.md` dates
 
 
-def who_writes(late: float, bar: float = WRITTEN_LATE) -> str:
+def who_writes(late: float) -> str:
     """Return `late`, `early` or `shared`, the word for a run's late share."""
-    if late >= bar:
+    if late >= WRITTEN_LATE:
         return "late"
-    return "early" if late <= 1 - bar else "shared"
+    return "early" if late <= 1 - WRITTEN_LATE else "shared"
 
 
 def n_writers(part_shares: Mapping[str, float], config: ModelConfig) -> int:

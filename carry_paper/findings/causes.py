@@ -17,6 +17,7 @@ from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import heads, neurons
 from carry_paper.findings.base import Fields
+from carry_paper.findings.scrubbing import positions_of_column
 
 # The two values that may take the place of an ablated part: zero, as in the paper, and its mean.
 KINDS: Mapping[str, type[Intervention]] = {"zero": Ablation, "mean": MeanAblation}
@@ -164,7 +165,7 @@ def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> 
     is_correct = (digits == correct)[:, :n_long]
     has_carry = carry_in[:, :n_long]
     pattern = with_trained_attention(measure.attention(model, a, b), config.layout, n_long)
-    rows = long_rows(config.layout, n_long)
+    rows = [x for i in range(n_long) for x in positions_of_column(config.layout, i)]
 
     def impose(name: str, x: Tensor) -> Tensor:
         if not name.endswith("attn.pattern"):
@@ -195,20 +196,6 @@ def _answer(
     return torch.cat(answers)
 
 
-def column_positions(layout: Layout, column: int) -> list[int]:
-    """Return the positions of a column's two digits and of its answer."""
-    first_of_second = layout.width + 1
-    return [column, first_of_second + column, layout.answer[column]]
-
-
-def long_rows(layout: Layout, n_long: int) -> list[int]:
-    """Return the positions in the leading `n_long` columns."""
-    rows = []
-    for column in range(n_long):
-        rows += column_positions(layout, column)
-    return rows
-
-
 def with_trained_attention(
     pattern: Float[Tensor, "layer head query key"], layout: Layout, n_long: int
 ) -> Float[Tensor, "layer head query key"]:
@@ -222,13 +209,17 @@ def with_trained_attention(
     for column in range(n_long):
         shift = TRAINED_COLUMN - column
         pairs = zip(
-            column_positions(layout, column), column_positions(layout, TRAINED_COLUMN), strict=True
+            positions_of_column(layout, column),
+            positions_of_column(layout, TRAINED_COLUMN),
+            strict=True,
         )
         for query, trained_query in pairs:
             row = torch.zeros_like(pattern[:, :, 0])
             row[..., plus] = pattern[:, :, trained_query, plus]
             for own in range(layout.width - shift):
-                keys = column_positions(layout, own)
-                row[..., keys] = pattern[:, :, trained_query, column_positions(layout, own + shift)]
+                keys = positions_of_column(layout, own)
+                row[..., keys] = pattern[
+                    :, :, trained_query, positions_of_column(layout, own + shift)
+                ]
             imposed[:, :, query] = row / row.sum(-1, keepdim=True)
     return imposed

@@ -117,11 +117,7 @@ def shows(rows: pd.DataFrame, learns: float = cells.LEARNS) -> "pd.Series[bool]"
 
 
 def summary(rows: pd.DataFrame, learns: float = cells.LEARNS) -> dict[str, Any]:
-    """Return what a cell comes to.
-
-    Args:
-        rows: Its runs.
-        learns: The exact match from which on a run has learned.
+    """Return what a cell comes to, from its runs, which have learned from `learns` on (`shows`).
 
     Returns:
         The number of `runs`, of those that `learn`, and of those that show it; the 95% interval of
@@ -140,12 +136,6 @@ def summary(rows: pd.DataFrame, learns: float = cells.LEARNS) -> dict[str, Any]:
     return {**fields, "low": float(low), "high": float(high), "verdict": verdict}
 
 
-def tried_settings() -> pd.DataFrame:
-    """Return the rows of `by_setting` for what the paper tried, by group, from the stored table."""
-    of_map = by_setting(cells.stored_runs("ours", cells.STEP, cells.PROCESSOR))
-    return of_map[of_map.tried].drop_duplicates("group").set_index("group")
-
-
 def settings(evidence: Evidence) -> pd.DataFrame:
     """Share of runs that carry as the paper says, in each setting that it tried (abstract).
 
@@ -160,7 +150,9 @@ def settings(evidence: Evidence) -> pd.DataFrame:
         raise BadInput(
             f"The author's release has six runs of a setting; the map has {len(NUMBERS)}."
         )
-    of_groups = tried_settings()[SUMMARY].reindex(IN_THE_PAPER)
+    of_map = by_setting(cells.stored_runs("ours", cells.STEP, cells.PROCESSOR))
+    tried = of_map[of_map.tried].drop_duplicates("group").set_index("group")
+    of_groups = tried[SUMMARY].reindex(IN_THE_PAPER)
     of_groups.insert(0, "value", of_groups.show / of_groups.learn.clip(lower=1))
     return of_groups.set_index("by minute: " + of_groups.index)
 

@@ -32,10 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import Transformer
 from carry_fast import processor
 from carry_paper.findings import carry_line, corners
-from carry_paper.schemas import one_of, read_table, save_table
+from carry_paper.schemas import one_of, read_table, rounded, save_table
 from carry_train import choice, groups, loop
 from carry_train.checkpoints import Checkpoints
 from carry_train.curves import read_curves
@@ -357,23 +357,17 @@ def measured(
         "late": sum(late) / len(late) if late else None,
         "writers": max(writers, default=None),
         "nine": columns[0].get("nine"),
-        "line": _lowest(columns, "line"),
-        "plane": _lowest(columns, "plane"),
+        "line": corners.lowest(columns, "line"),
+        "plane": corners.lowest(columns, "plane"),
         "columns": columns,
     }
-
-
-def _lowest(columns: list[dict[str, Any]], name: str) -> float | None:
-    """Return the lowest value of some columns; None if one of them has none."""
-    values = [x[name] for x in columns if x.get(name) is not None]
-    return min(values) if len(values) == len(columns) else None
 
 
 def _writing(model: Transformer, column: carry_line.Column, pairs: int) -> dict[str, Any]:
     """Return who writes a column's coordinate, as `carry_line.line_fields` has it."""
     generator = torch.Generator().manual_seed(0)
     right = carry_line.share_right(model, column, generator)
-    if right < carry_line.FEWEST_RIGHT or not has_late_share(model.config):
+    if right < carry_line.FEWEST_RIGHT or model.config.layers < 2:  # nothing precedes the last
         return {"right": right}
     fitted = carry_line.fit_column(model, column, generator, pairs)
     shares = carry_line.shares(fitted.line, fitted.test)
@@ -384,11 +378,6 @@ def _writing(model: Transformer, column: carry_line.Column, pairs: int) -> dict[
     }
 
 
-def has_late_share(config: ModelConfig) -> bool:
-    """Return True if something comes before the last layer."""
-    return config.layers > 1
-
-
 def _moving(model: Transformer, column: carry_line.Column, tuples: int) -> dict[str, Any]:
     """Return the place of the nine, and the lowest cells of line and plane (`corners`)."""
     of = corners.corners_of(model, column, torch.Generator().manual_seed(0), tuples)
@@ -397,7 +386,7 @@ def _moving(model: Transformer, column: carry_line.Column, tuples: int) -> dict[
     values: dict[str, Any] = {"nine": corners.places(of)[corners.STATES[corners.NINE]]}
     for name, basis in (("line", corners.line_basis), ("plane", corners.plane_basis)):
         moved = corners.moved_by(model, of, partial(basis, of), corners.carry_swaps(of))
-        values[name] = corners.lowest(carry_line.as_dicts(corners.cells(of, moved)))
+        values[name] = corners.lowest(corners.cells(of, moved))
     return values
 
 
@@ -434,13 +423,5 @@ def save(rows: Collection[Mapping[str, Any]]) -> Path:
         table = pd.concat([stored, new]) if len(stored) else new
         table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
         table = table.round(dict.fromkeys(("late", "nine", "line", "plane"), DECIMALS))
-        table["columns"] = table["columns"].map(lambda x: json.dumps(_rounded(x)))
+        table["columns"] = table["columns"].map(lambda x: json.dumps(rounded(x, DECIMALS)))
         return save_table(path, table)
-
-
-def _rounded(columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what was measured in each column, with its numbers rounded."""
-    return [
-        {name: round(x, DECIMALS) if isinstance(x, float) else x for name, x in column.items()}
-        for column in columns
-    ]

@@ -6,13 +6,11 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import scipy
 
-from carry_core.errors import BadInput
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
 from carry_paper.findings.bars import Bar
 from carry_paper.findings.base import MAIN, Fields
@@ -25,16 +23,20 @@ from carry_train import groups
 CONTROL_MOVES = Bar(0.2, perfect=0)
 
 
-def saved(folder: Path | None = None) -> pd.DataFrame:
+def saved() -> pd.DataFrame:
     """Return the stored rows of columns that were asked in each state; see `line_table.saved`."""
-    table = line_table.saved(folder)
+    return by_state(line_table.saved())
+
+
+def by_state(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the stored rows of columns that were asked in each state."""
     return table[table.states.notna()]
 
 
 # ---- what the criteria decide
 
 
-def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
+def decided(table: pd.DataFrame) -> pd.DataFrame:
     """Return a summary of each row of the table, with its key.
 
     Returns:
@@ -51,9 +53,9 @@ def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
         if states["reason"] is None:
             for name in ("line", "plane", "natural", "gradient"):
                 row[name] = corners.lowest(states[name])
-            row["on_line"] = corners.in_each_state(states["line"], bar)
-            row["in_plane"] = corners.in_each_state(states["plane"], bar)
-            row["by_gradient"] = _on_line_by_gradient(stored, bar)
+            row["on_line"] = corners.in_each_state(states["line"])
+            row["in_plane"] = corners.in_each_state(states["plane"])
+            row["by_gradient"] = _on_line_by_gradient(stored)
             row["nine"] = states["place"]["nine"]
             row["late_nine"] = states["late_nine"]
             row |= {f"second: {name}": x for name, x in states["seconds"].items()}
@@ -64,11 +66,11 @@ def decided(table: pd.DataFrame, bar: float = IN_EACH_STATE) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _on_line_by_gradient(stored: Mapping[str, Any], bar: float) -> bool | None:
+def _on_line_by_gradient(stored: Mapping[str, Any]) -> bool | None:
     objections = stored.get("gradient_critiques")
     if isinstance(objections, Mapping) and critiques.is_illusion(objections["read"]):
         return False
-    return corners.in_each_state(stored["states"]["gradient"], bar)
+    return corners.in_each_state(stored["states"]["gradient"])
 
 
 # At least this share of the two-layer encoders must have their carry in the plane, and must have
@@ -84,65 +86,39 @@ TELLS_APART = Bar(0.8, perfect=1, chance=CHANCE)
 LOOKED_AT, HELD_BACK = range(6, 35), range(35, 64)  # seeds of the main group by `quick`
 
 
-class Criterion(NamedTuple):
-    """What one of the criteria comes to.
-
-    Attributes:
-        name: The statement.
-        unit: The things of which it is true or not.
-        hits: The number of them of which it is true.
-        of: The number that was tested.
-        value: The share, or the area under the curve.
-        bar: The least that was asked for.
-        holds: True if the value reaches it.
-    """
-
-    name: str
-    unit: str
-    hits: float
-    of: int
-    value: float
-    bar: float
-    holds: bool
-
-
-def criteria(summary: pd.DataFrame, late: pd.Series) -> list[Criterion]:
+def criteria(summary: pd.DataFrame, late: pd.Series) -> pd.DataFrame:
     """Return what the criteria come to on the rows of `decided`.
 
     `late` is the mean late share of each run of the main group by `quick` (`line_table.by_run`).
+
+    Returns:
+        By statement: the things of which it is true or not (`unit`), the number of which it is true
+        (`hits`) and that were tested (`of`); their `value`, the share or the area under the curve,
+        the least that was asked for (`bar`), and `holds`, True if the value reaches it.
     """
     encoders = two_layer_encoders(summary)
     in_plane = _all_columns(encoders, encoders.in_plane.eq(True))
     explained = _all_columns(encoders, encoders["recovered: plane: carry, nine"].ge(EXPLAINED))
     needs_the_nine = encoders[encoders.on_line.eq(False) & encoders.in_plane.eq(True)]
-    by_random = needs_the_nine["second: random"].ge(IN_EACH_STATE)
+    by_no_other = ~needs_the_nine["second: random"].ge(IN_EACH_STATE)
     area, n_late, n_shared = place_of_nine(summary, late, HELD_BACK)
-    return [
-        _share(
-            "Carry and nine together move it in each pair of states", "runs", in_plane, MOST_RUNS
-        ),
-        _share(
+    n_in_order = area * n_late * n_shared
+    table = pd.DataFrame(
+        {
+            "unit": ["runs", "columns", "pairs of runs", "runs"],
+            "hits": [in_plane.sum(), by_no_other.sum(), n_in_order, explained.sum()],
+            "of": [len(in_plane), len(by_no_other), n_late * n_shared, len(explained)],
+            "bar": [MOST_RUNS, 1 - RANDOM_SERVES, TELLS_APART, MOST_RUNS],
+        },
+        [
+            "Carry and nine together move it in each pair of states",
             "A random direction in place of the nine does not",
-            "columns",
-            ~by_random,
-            1 - RANDOM_SERVES,
-        ),
-        Criterion(
             "The place of the nine tells late runs from shared ones",
-            "pairs of runs",
-            area * n_late * n_shared,
-            n_late * n_shared,
-            area,
-            TELLS_APART,
-            area >= TELLS_APART,
-        ),
-        _share("Carry and nine explain the loss", "runs", explained, MOST_RUNS),
-    ]
-
-
-def _share(name: str, unit: str, is_hit: "pd.Series[bool]", bar: float) -> Criterion:
-    share = float(is_hit.mean())
-    return Criterion(name, unit, int(is_hit.sum()), len(is_hit), share, bar, share >= bar)
+            "Carry and nine explain the loss",
+        ],
+    )
+    table.insert(3, "value", table.hits / table.of)
+    return table.assign(holds=table.value >= table.bar)
 
 
 def two_layer_encoders(summary: pd.DataFrame) -> pd.DataFrame:
@@ -198,9 +174,9 @@ def line(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     values.
 
     Raises:
-        BadInput: As `rows_by_state`.
+        BadInput: As `line_table.rows_of`.
     """
-    rows = rows_by_state(evidence, group)
+    rows = by_state(line_table.rows_of(evidence, group))
     columns = line_table.own_length(decided(rows)).sort_values("reads")
     cells = all_cells(rows, "line")
     low = corners.STATES[corners.LOW]
@@ -214,7 +190,7 @@ def line(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     )
 
 
-def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
+def swaps(evidence: Evidence) -> pd.DataFrame:
     """What swaps of line and nine move in each run, and what that explains.
 
     `plane` is the lowest interchange accuracy, over columns and pairs of states, and `explained`
@@ -222,29 +198,16 @@ def swaps(evidence: Evidence, group: str = MAIN) -> pd.DataFrame:
     it gets too few sums right in has no values.
 
     Raises:
-        BadInput: As `rows_by_state`.
+        BadInput: As `line_table.rows_of`.
     """
-    by_column = line_table.own_length(decided(rows_by_state(evidence, group))).groupby("run")
+    rows = by_state(line_table.rows_of(evidence))
+    by_column = line_table.own_length(decided(rows)).groupby("run")
     return pd.DataFrame(
         {
             "plane": by_column.plane.agg(_lowest),
             "explained": by_column["recovered: plane: carry, nine"].agg(_lowest),
         }
     )
-
-
-def rows_by_state(evidence: Evidence, group: str) -> pd.DataFrame:
-    """Return a group's stored rows; raise `BadInput` for a run with none of its own weights."""
-    loaded = evidence.group(group)
-    rows = line_table.of_weights(saved(), loaded)
-    missing = sorted(set(loaded.numbers) - set(rows.run))
-    if missing:
-        raise BadInput(
-            f"{group}: no swaps by states of run {', '.join(map(str, missing))} are stored, with "
-            f"the weights that are here: run `carry lines --source {evidence.source} {group} "
-            "--save`."
-        )
-    return rows
 
 
 def _lowest(values: "pd.Series[float]") -> float:
@@ -291,7 +254,7 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:
-    """Return a row for each pair of states of each column: `corners.Cell` and the column's key.
+    """Return a row for each pair of states of each column: `corners.cells` and the column's key.
 
     The `swap` is `line`, `plane`, `natural` or `gradient`. The state of the sum that coordinates
     come from is `source_state`, since `source` is in the key.

@@ -62,10 +62,9 @@ def states(column: Column) -> tuple[int, ...]:
 def state(column: Column, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"]) -> Tensor:
     """Return the state of the column's next column in each sum, as an index into `STATES`."""
     digit_sum = column.next_digit_sum(a, b)
-    has_carry = column.carry_in(a, b)
     without = torch.where(digit_sum == NINE_SUM, NINE, LOW)
     with_carry = torch.where(digit_sum == NINE_SUM, NINE_WITH_CARRY, HIGH)
-    return torch.where(has_carry, with_carry, without)
+    return torch.where(column.carry_in(a, b), with_carry, without)
 
 
 def own_digit_sum(column: Column, a: Int[Tensor, "*sums"], b: Int[Tensor, "*sums"]) -> Tensor:
@@ -325,25 +324,6 @@ def logits_of(
 # ---- swaps
 
 
-class Cell(NamedTuple):
-    """Swaps between sums in two states.
-
-    Attributes:
-        base: The state of the sum whose coordinates are replaced.
-        source: The state of the sum that they come from.
-        own: The column's own digit sum; None for all of them.
-        pairs: The number of pairs of which the model gets both sums right.
-        accuracy: The share of swaps after which the digit is exactly the source's; None if there
-            are fewer than `FEWEST_PAIRS` pairs.
-    """
-
-    base: str
-    source: str
-    own: int | None
-    pairs: int
-    accuracy: float | None
-
-
 Bases = Callable[[Bool[Tensor, " tuple"]], Basis]  # the subspace that is fitted on some tuples
 
 
@@ -375,8 +355,15 @@ def cells(
     moved: Mapping[tuple[int, int], Bool[Tensor, " tuple"]],
     *,
     by_own: bool = False,
-) -> list[Cell]:
-    """Return a cell for each pair of states; with `by_own`, for each of the own digit sums."""
+) -> list[dict[str, Any]]:
+    """Return a cell for each pair of states; with `by_own`, for each of the own digit sums.
+
+    Returns:
+        Of each cell: the states of the sum whose coordinates are replaced (`base`), and of the one
+        that they come from (`source`); the column's `own` digit sum, None for all of them; the
+        number of `pairs` of which the model gets both sums right; and the `accuracy`, the share of
+        swaps after which the digit is exactly the source's, None for fewer than `FEWEST_PAIRS`.
+    """
     rows = []
     for (base, source), hits in moved.items():
         right = corners.both_right(base, source)
@@ -386,7 +373,8 @@ def cells(
         for own, chosen in groups:
             pairs = int(chosen.sum())
             accuracy = hits[chosen].double().mean().item() if pairs >= FEWEST_PAIRS else None
-            rows.append(Cell(STATES[base], STATES[source], own, pairs, accuracy))
+            of_states = {"base": STATES[base], "source": STATES[source], "own": own}
+            rows.append({**of_states, "pairs": pairs, "accuracy": accuracy})
     return rows
 
 
@@ -437,9 +425,9 @@ def fields_of(model: Transformer, corners: Corners, generator: torch.Generator) 
     }
     for name, fitted in fitted_by_name.items():
         moved = moved_by(model, corners, fitted, swaps)
-        fields[name] = carry_line.as_dicts(cells(corners, moved))
+        fields[name] = cells(corners, moved)
         if name in ("line", "plane"):
-            by_own[name] = carry_line.as_dicts(cells(corners, moved, by_own=True))
+            by_own[name] = cells(corners, moved, by_own=True)
     fields["own"] = by_own
     fields["place"] = places(corners)
     fields["late_nine"] = late_of_nine(model, corners)
@@ -553,19 +541,18 @@ def second_directions(
             line = balanced_line(corners, among)
             return torch.stack([line, orthogonal(second(among, line), line)])
 
-        return lowest(carry_line.as_dicts(cells(corners, moved_by(model, corners, plane, swaps))))
+        return lowest(cells(corners, moved_by(model, corners, plane, swaps)))
 
-    by_random = [with_second(partial(_always, x)) for x in random]
+    def always(direction: Line) -> Callable[[Tensor, Line], Tensor]:
+        return lambda among, line: direction
+
+    by_random = [with_second(always(x)) for x in random]
     present = sorted(accuracy for accuracy in by_random if accuracy is not None)
     return {
         "random": present[len(present) // 2] if present else None,
         "principal": with_second(lambda among, line: principal_axis(corners, among, line)),
         "own digit sum": with_second(lambda among, line: own_step(corners, among)),
     }
-
-
-def _always(direction: Line, _among: Tensor, _line: Line) -> Line:
-    return direction
 
 
 def principal_axis(corners: Corners, among: Bool[Tensor, " tuple"], line: Line) -> Line:
@@ -598,14 +585,14 @@ def own_step(corners: Corners, among: Bool[Tensor, " tuple"]) -> Float[Tensor, "
 # ---- the criterion, which `book/protocol.md` dates
 
 
-def lowest(rows: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the lowest accuracy of some cells; None if any of them is empty."""
-    accuracies: list[float | None] = [row["accuracy"] for row in rows]
-    present = [accuracy for accuracy in accuracies if accuracy is not None]
-    return min(present) if len(present) == len(accuracies) else None
+def lowest(rows: Iterable[Mapping[str, Any]], name: str = "accuracy") -> float | None:
+    """Return the lowest accuracy of some cells, or another value; None if any of them has none."""
+    values: list[float | None] = [row.get(name) for row in rows]
+    present = [value for value in values if value is not None]
+    return min(present) if len(present) == len(values) else None
 
 
-def in_each_state(rows: Iterable[Mapping[str, Any]], bar: float = IN_EACH_STATE) -> bool | None:
+def in_each_state(rows: Iterable[Mapping[str, Any]]) -> bool | None:
     """Return True if a swap moves the carry in every pair of states; None if a cell is empty."""
     accuracy = lowest(rows)
-    return None if accuracy is None else accuracy >= bar
+    return None if accuracy is None else accuracy >= IN_EACH_STATE

@@ -16,7 +16,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -41,10 +41,8 @@ def critiques(model: Transformer, corners_: Corners, subspace: Bases) -> dict[st
         "distance": distances(corners_, subspace),
         "margin": margins(model, corners_, subspace),
         "rival": rival(model, corners_),
-        "same carry": carry_line.as_dicts(corners.cells(corners_, stays)),
-        "means": carry_line.as_dicts(
-            corners.cells(corners_, moved_by_means(model, corners_, subspace, swaps))
-        ),
+        "same carry": corners.cells(corners_, stays),
+        "means": corners.cells(corners_, moved_by_means(model, corners_, subspace, swaps)),
     }
 
 
@@ -98,26 +96,15 @@ def leading_axes(squared: Float[Tensor, "d_model d_model"], share: float) -> Bas
     return axes
 
 
-class Part(NamedTuple):
-    """A part of a subspace, swapped alone.
-
-    Attributes:
-        share: The share of the mean squared Jacobian that makes up the read space.
-        dimensions: The dimensions of the read space.
-        part: `read` or `not read`.
-        length: The length of the line's part, from 0 to 1; of several directions, the shortest.
-        lowest: The lowest cell of its swaps; None if there is no such part, or a cell is empty.
-    """
-
-    share: float
-    dimensions: int
-    part: str
-    length: float
-    lowest: float | None
-
-
 def read_space(model: Transformer, of: Corners, subspace: Bases) -> list[dict[str, Any]]:
-    """Return what swaps of a subspace's read and unread parts move, for each share."""
+    """Return what swaps of a subspace's read and unread parts move, each alone.
+
+    Returns:
+        For each `share` of the mean squared Jacobian and each `part`, `read` or `not read`: the
+        `dimensions` of the read space; the `length` of the line's part, from 0 to 1, or of several
+        directions the shortest; and the `lowest` cell of its swaps, None if there is no such part,
+        or a cell is empty.
+    """
     chosen = of.resid_mid[of.right][:: max(1, int(of.right.sum()) // JACOBIAN_SUMS)]
     squared = mean_squared_jacobian(model, chosen)
     rows = []
@@ -126,19 +113,20 @@ def read_space(model: Transformer, of: Corners, subspace: Bases) -> list[dict[st
         for part in ("read", "not read"):
             split = _Split(subspace, axes, part == "read", [])
             moved = corners.moved_by(model, of, split, corners.carry_swaps(of))
-            lowest = corners.lowest(carry_line.as_dicts(corners.cells(of, moved)))
+            lowest = corners.lowest(corners.cells(of, moved))
             length = min(split.lengths)
-            rows.append(Part(share, len(axes), part, length, lowest if length > TINY else None))
-    return carry_line.as_dicts(rows)
+            row = {"share": share, "dimensions": len(axes), "part": part, "length": length}
+            rows.append({**row, "lowest": lowest if length > TINY else None})
+    return rows
 
 
-def is_illusion(parts: Sequence[Mapping[str, Any]], bar: float = corners.IN_EACH_STATE) -> bool:
+def is_illusion(parts: Sequence[Mapping[str, Any]]) -> bool:
     """Return True if what is read of a subspace that moves the carry does not move it.
 
     It is judged by the largest read space.
     """
     (read,) = [row for row in parts if row["part"] == "read" and row["share"] == READ_SHARES[-1]]
-    return read["lowest"] is None or read["lowest"] < bar
+    return read["lowest"] is None or read["lowest"] < corners.IN_EACH_STATE
 
 
 @dataclass(frozen=True)
@@ -156,13 +144,8 @@ class _Split:
         inside = basis @ axes.T @ axes
         part = inside if self.is_read else basis - inside
         self.lengths.append(part.norm(dim=1).min().item())
-        return _orthonormal(part)
-
-
-def _orthonormal(rows: Float[Tensor, "dim d_model"]) -> Basis:
-    q, _ = torch.linalg.qr(rows.T)
-    rows_of_q: Tensor = q.T
-    return rows_of_q
+        orthonormal: Tensor = torch.linalg.qr(part.T)[0].T
+        return orthonormal
 
 
 # ---- off the distribution
@@ -249,9 +232,9 @@ def rival(model: Transformer, of: Corners) -> dict[str, float | None]:
         return unit(corners.own_step(of, among)).to(of.resid_mid)[None]
 
     moved = corners.moved_by(model, of, along_the_step, corners.carry_swaps(of))
-    accuracies = [cell.accuracy for cell in corners.cells(of, moved) if cell.accuracy is not None]
+    accuracies = [cell["accuracy"] for cell in corners.cells(of, moved)]
     return {
-        "highest": max(accuracies, default=None),
+        "highest": max((x for x in accuracies if x is not None), default=None),
         "cosine": float(unit(step) @ line.double()),
         "length": float(step.norm() / carry.norm()),
     }

@@ -34,15 +34,6 @@ PLOTTED = 0.4  # share of the epochs that Fig. 5 plots: 400 of 1000
 # ---- learning curves
 
 
-def finished(curve: Float[np.ndarray, "epoch *more"]) -> Float[np.ndarray, "trained *more"]:
-    """Return a curve up to the epoch at which its run's training stopped.
-
-    Beyond that it is NaN, where other runs of the group were trained for longer.
-    """
-    is_missing = np.isnan(curve.reshape(len(curve), -1)).any(1)
-    return np.compress(~is_missing, curve, 0)
-
-
 def curves(history: History, name: str, position: int | None = None) -> dict[int, Curve]:
     """Return a learning curve of each run, as far as the run was trained.
 
@@ -93,13 +84,13 @@ def window(epochs: int, share: float) -> float:
     return max(SHORTEST_WINDOW, share * epochs)
 
 
-def rebound(loss: Curve, share: float = 0.1) -> float:
+def rebound(loss: Curve) -> float:
     """Return the ratio of a loss at the end to its lowest value (App. B, Fig. 9).
 
-    The loss is averaged over windows of a `share` of the epochs.
+    The loss is averaged over windows of a tenth of the epochs.
     """
     by_epoch = per_epoch(loss)
-    width = max(1, round(share * len(by_epoch)))
+    width = max(1, round(0.1 * len(by_epoch)))
     smooth = np.convolve(by_epoch, np.full(width, 1 / width), "valid")
     return float(smooth[-1] / smooth.min())
 
@@ -111,46 +102,6 @@ ACCURACY_TO_ATTENTION = Bar(0.02, perfect=0)
 ACCURACY_TO_NORM = Bar(0.01, perfect=0)
 VISIBLE_BOUNCE = Bar(0.01, perfect=0)  # share of the squared norm
 HALF_OF_ATTENTION = 0.5  # from this share on, a head attends to its column
-
-
-class Transition(NamedTuple):
-    """The transition in which a one-layer run learns the units, by epochs (Sec. 3, Fig. 2).
-
-    Attributes:
-        epochs: The number of epochs for which the run was trained.
-        planned: The number of epochs of its whole training.
-        rise: The epoch during which the units' test accuracy rises most.
-        jump: The rise in that epoch.
-        passes: For each head, the first epoch at which the units' answer position gives half of
-            its attention or more to the two digits of its column; NaN if it never does.
-        first: The first of `passes`.
-        last: The last of them.
-        lag: The epochs from `first` to the rise.
-        coincides: True if accuracy and attention change together (`coincides`).
-        apart: True if the heads change one after the other.
-        bounce: The epoch nearest to the rise at which the squared norm turns from falling to
-            rising.
-        fall: The share of its highest value so far that the norm has lost by then.
-        rebound: The share of its value there that the norm gains afterwards.
-        bounces: True if the turn is near the rise, and visible (`bounces`).
-        resolution: The resolution of all these epochs.
-    """
-
-    epochs: int
-    planned: int
-    rise: float
-    jump: float
-    passes: tuple[float, ...]
-    first: float
-    last: float
-    lag: float
-    coincides: bool
-    apart: bool
-    bounce: float
-    fall: float
-    rebound: float
-    bounces: bool
-    resolution: int
 
 
 def coincides(lag: float, planned: int, share: float = ACCURACY_TO_ATTENTION) -> bool:
@@ -173,9 +124,20 @@ def bounces(
 
 
 def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFrame:
-    """Return a frame of `Transition`, with a row for each one-layer run.
+    """Return when each one-layer run learns the units, by epochs (Sec. 3, Fig. 2).
 
     `planned` is the number of epochs of the whole training, if it stopped early.
+
+    Returns:
+        A row for each run: the `epochs` for which it was trained, and those `planned`; the epoch of
+        the steepest `rise` of the units' test accuracy, which then rises by `jump`; for each head,
+        the first epoch at which the units' answer position gives half of its attention or more to
+        the two digits of its column (`passes`, NaN if it never does), with the `first` and the
+        `last` of them; the `lag` from `first` to the rise; `coincides`, and `apart`, True if the
+        heads change one after the other; the epoch nearest to the rise at which the squared norm
+        turns from falling to rising (`bounce`), the share of its highest value so far that it has
+        lost by then (`fall`), and the share that it gains afterwards (`rebound`); `bounces`; and
+        the `resolution` of all these epochs.
 
     Raises:
         BadInput: The history has no attention of a one-layer model.
@@ -190,64 +152,55 @@ def transitions(history: History, layout: Layout, planned: int = 0) -> pd.DataFr
         is_tested = np.isin(history["epochs"], units.index.to_numpy())
         pattern = torch.from_numpy(history["pattern"][i, is_tested])  # (epoch, head, query, key)
         mass = column_mass(pattern, layout)[..., -1].numpy()  # (epoch, head)
-        rows[run] = _transition(units, mass, norms[run], planned)._asdict()
+        rows[run] = _transition(units, mass, norms[run], planned)
     return per_run(rows)
 
 
 def _transition(
     units: Curve, mass: Float[np.ndarray, "epoch head"], norm: Curve, planned: int
-) -> Transition:
-    """Return the transition of a run, from its units' accuracy, their attention and the norm."""
+) -> Fields:
+    """Return a run's row of `transitions`, from its units' accuracy, their attention and norm."""
     tested = units.index.to_numpy()
     passes = pd.Series([first_at(pd.Series(head, tested), HALF_OF_ATTENTION) for head in mass.T])
     first, last = passes.min(), passes.max()
     rises = units.diff() / since_last_test(tested)
     rise = float(rises.idxmax())
-    turn = _turn(norm, rise)
+    bounce, fall, rebound = _turn(norm, rise)
     epochs = int(tested[-1])
     whole = max(planned, epochs)
-    return Transition(
-        epochs=epochs,
-        planned=whole,
-        rise=rise,
-        jump=float(rises.max()),
-        passes=tuple(passes),
-        first=first,
-        last=last,
-        lag=rise - first,
-        coincides=coincides(rise - first, whole),
-        apart=last - first > window(whole, ACCURACY_TO_ATTENTION),
-        bounce=turn.epoch,
-        fall=turn.fall,
-        rebound=turn.rebound,
-        bounces=bounces(turn.epoch - rise, turn.fall, turn.rebound, whole),
-        resolution=resolution(tested, [rise, *passes, turn.epoch]),
-    )
+    return {
+        "epochs": epochs,
+        "planned": whole,
+        "rise": rise,
+        "jump": float(rises.max()),
+        "passes": tuple(passes),
+        "first": first,
+        "last": last,
+        "lag": rise - first,
+        "coincides": coincides(rise - first, whole),
+        "apart": last - first > window(whole, ACCURACY_TO_ATTENTION),
+        "bounce": bounce,
+        "fall": fall,
+        "rebound": rebound,
+        "bounces": bounces(bounce - rise, fall, rebound, whole),
+        "resolution": resolution(tested, [rise, *passes, bounce]),
+    }
 
 
-class Turn(NamedTuple):
-    """A norm's turn from falling to rising, with the shares lost before and gained after it."""
+def _turn(norm: Curve, rise: float) -> tuple[float, float, float]:
+    """Return the epoch at which a norm turns upwards, and the shares lost before, gained after.
 
-    epoch: float
-    fall: float
-    rebound: float
-
-
-def _turn(norm: Curve, rise: float) -> Turn:
-    """Return the turn of a norm that is nearest to the epoch `rise`; NaN if it never turns."""
+    Of several, it is the one nearest to the epoch `rise`. All are NaN if it never turns.
+    """
     turns = norm.index[scipy.signal.argrelmin(norm.to_numpy())[0]]
     if not len(turns):
-        return Turn(np.nan, np.nan, np.nan)
+        return np.nan, np.nan, np.nan
     epoch = turns[np.abs(turns - rise).argmin()]
     highest_before = norm.loc[:epoch].max()
     after = norm.loc[epoch:].to_numpy()
     goes_on_rising = np.append(np.diff(after) > 0, values=False)
     top = after[goes_on_rising.argmin()]
-    return Turn(
-        epoch=float(epoch),
-        fall=float(1 - after[0] / highest_before),
-        rebound=float(top / after[0] - 1),
-    )
+    return float(epoch), float(1 - after[0] / highest_before), float(top / after[0] - 1)
 
 
 def shown_epochs(transition: "pd.Series[Any]", tested: Int[np.ndarray, " test"]) -> tuple[int, ...]:
@@ -283,13 +236,8 @@ def transition_rows(evidence: Evidence, group: str, **names: str) -> pd.DataFram
 
 def transition(evidence: Evidence) -> pd.DataFrame:
     """Epochs by which the units' accuracy rises after a head's attention passes half (Sec. 3)."""
-    return transition_rows(
-        evidence,
-        N1,
-        lag="value",
-        rise="steepest_rise",
-        first="attention_passes_half",
-    )
+    names = {"lag": "value", "rise": "steepest_rise", "first": "attention_passes_half"}
+    return transition_rows(evidence, N1, **names)
 
 
 def changes_together(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION) -> bool:
@@ -324,12 +272,8 @@ def changes_with_a_head(measured: Fields, *, share: float = ACCURACY_TO_ATTENTIO
 
 def heads_change_apart(evidence: Evidence) -> pd.DataFrame:
     """Epochs from one head's attention passing half to the other's (Sec. 3, Fig. 2)."""
-    rows = transition_rows(
-        evidence,
-        N1,
-        first="attention_passes_half",
-        last="last_head_passes_half",
-    )
+    names = {"first": "attention_passes_half", "last": "last_head_passes_half"}
+    rows = transition_rows(evidence, N1, **names)
     return rows.assign(value=rows.last_head_passes_half - rows.attention_passes_half)
 
 
@@ -340,13 +284,8 @@ def change_separately(measured: Fields, *, share: float = ACCURACY_TO_ATTENTION)
 
 def norm_bounce(evidence: Evidence) -> pd.DataFrame:
     """Epochs from the steepest rise of the units' accuracy to the norm's nearest turn (Sec. 3)."""
-    return transition_rows(
-        evidence,
-        N1,
-        to_turn="value",
-        fall="share_lost",
-        rebound="share_gained",
-    )
+    names = {"to_turn": "value", "fall": "share_lost", "rebound": "share_gained"}
+    return transition_rows(evidence, N1, **names)
 
 
 def norm_bounces(

@@ -27,10 +27,6 @@ class Evidence:
     """One source's weights and learning curves, and the surveys that rows of the ledger share.
 
     A missing or damaged file raises `BadInput`, which says how to get it.
-
-    Attributes:
-        maps: Interchange maps by group, which are used in place of the stored ones. They are
-            needed where other runs are measured than those whose maps are stored.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ what the paper claims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -277,21 +277,6 @@ def digit_orders(
     return orders
 
 
-def order_by_chance(
-    planes: Sequence[Plane], carry_out: Bool[Tensor, "sums pos"], seed: int, repeats: int = 20
-) -> float:
-    """Return the mean of `digit_orders` once the ten digits are renamed at random."""
-    generator = torch.Generator().manual_seed(seed)
-    orders = []
-    for _ in range(repeats):
-        renamed = []
-        for plane in planes:
-            new_digit = torch.randperm(10, generator=generator)
-            renamed.append(replace(plane, digit=new_digit[plane.digit]))
-        orders.append([*digit_orders(renamed, carry_out).values()])
-    return float(np.mean(orders))
-
-
 def orders_of_runs(
     models: Iterable[tuple[int, Transformer]], a: Numbers, b: Numbers
 ) -> pd.DataFrame:
@@ -326,14 +311,6 @@ def order_is_lost(measured: Fields, *, share_left: float = ORDER_LEFT) -> bool:
 
 
 # ---- leading axes (Sec. 4.1)
-
-
-def leading_axis_separates(scores: Iterable[Sequence[float]]) -> bool:
-    """Return True if the first axis separates at each position, and no other axis does better.
-
-    `scores` has the accuracy of a threshold on each axis, by position (Sec. 4.1).
-    """
-    return all(axes[0] >= SEPARATING_ACCURACY and axes[0] == max(axes) for axes in scores)
 
 
 def axes_of(
@@ -377,17 +354,20 @@ def leads(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
     return bool(measured["value"] >= accuracy) and all(axis == 1 for axis in best)
 
 
-def tens_by_axis(model: Transformer) -> dict[int, list[float]]:
-    """Return each axis' accuracy for ten or more after layer 0, at the tens and units of a."""
-    a, b = random_sums()
-    is_ten_or_more = digit_sums(a, b, 3) >= 10
-    labels = {position: is_ten_or_more[:, position] for position in (1, 2)}
+def digit_sum_by_axis(model: Transformer, low: int, high: int) -> dict[int, list[float]]:
+    """Return each axis' accuracy for a digit sum from `low` to `high`, after layer 0.
+
+    It is read at the tens and units of a.
+    """
+    digit_sum = digit_sums(*random_sums(), 3)
+    is_between = (low <= digit_sum) & (digit_sum <= high)
+    labels = {position: is_between[:, position] for position in (1, 2)}
     return axes_of(model, "blocks.0.resid_post", labels)
 
 
 def layer0_tens(model: Transformer) -> Fields:
     """Accuracy of the leading axis after layer 0, lower of tens and units of a (Sec. 4.1)."""
-    return leading(tens_by_axis(model))
+    return leading(digit_sum_by_axis(model, 10, 18))
 
 
 def better_axis(axes: Mapping[int, Sequence[float]]) -> Fields:
@@ -404,20 +384,12 @@ def better_axis(axes: Mapping[int, Sequence[float]]) -> Fields:
 
 def layer0_tens_either(model: Transformer) -> Fields:
     """Accuracy of the better leading axis after layer 0, lower of tens and units (Sec. 4.1)."""
-    return better_axis(tens_by_axis(model))
-
-
-def nines_by_axis(model: Transformer) -> dict[int, list[float]]:
-    """Return each axis' accuracy for a sum of nine after layer 0, at the tens and units of a."""
-    a, b = random_sums()
-    is_nine = digit_sums(a, b, 3) == 9
-    labels = {position: is_nine[:, position] for position in (1, 2)}
-    return axes_of(model, "blocks.0.resid_post", labels)
+    return better_axis(digit_sum_by_axis(model, 10, 18))
 
 
 def layer0_nine(model: Transformer) -> Fields:
     """Accuracy of the second axis for nine after layer 0, lower of tens and units (Sec. 4.1)."""
-    axes = nines_by_axis(model)
+    axes = digit_sum_by_axis(model, 9, 9)
     return {**better_axis(axes), "value": min(scores[1] for scores in axes.values())}
 
 
@@ -494,30 +466,19 @@ def one_layer_no_carry(model: Transformer) -> Fields:
     }
 
 
-class OutcomeRow(NamedTuple):
-    """Nearest-centroid accuracies in one plane, for the digit and for the carry class."""
-
-    digit: float
-    carry_class: float
-
-
 def outcome_pockets(model: Transformer) -> Fields:
     """Lower nearest-centroid accuracy of the digit at 7 and 8 after the MLP (Sec. 4.1)."""
     a, b = random_sums()
     carry_class = carries.classify(a, b)
     columns = [Column(1, model.config.layout.answer[i], i) for i in (0, 1)]
-    accuracies: dict[str, list[OutcomeRow]] = {after: [] for after in AFTER}
+    accuracies: dict[str, list[float]] = {after: [] for after in AFTER}  # of digit, class, digit, …
     for plane in journey(model, a, b, columns):
-        row = OutcomeRow(
-            digit=centroid_accuracy(plane.points, plane.digit),
-            carry_class=centroid_accuracy(plane.points, carry_class),
-        )
-        accuracies[plane.after].append(row)
-    before, after = accuracies["attention"], accuracies["MLP"]
+        for labels in (plane.digit, carry_class):
+            accuracies[plane.after].append(centroid_accuracy(plane.points, labels))
     return {
-        "value": min(row.digit for row in after),
-        "digit_and_class_before_the_MLP": [x for row in before for x in row],
-        "digit_and_class_after_it": [x for row in after for x in row],
+        "value": min(accuracies["MLP"][::2]),
+        "digit_and_class_before_the_MLP": accuracies["attention"],
+        "digit_and_class_after_it": accuracies["MLP"],
     }
 
 

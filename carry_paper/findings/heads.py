@@ -116,34 +116,14 @@ def no_carry_correlation(
     return torch.corrcoef(torch.stack([measured, expected]).double())[0, 1].item()
 
 
-def no_carry_correlation_of_frame(frame: pd.DataFrame) -> float:
-    """Return `no_carry_correlation` for the rows of one intervention in `measure.accuracy`."""
-    carry_in = frame.carry_in.astype(float)
-    measured = [*frame.accuracy, *frame.corrected]
-    expected = [*(1 - carry_in), *carry_in]
-    return float(np.corrcoef(measured, expected)[0, 1])
-
-
 def no_carry_correlations(cells: pd.DataFrame) -> "pd.Series[float]":
-    """Return `no_carry_correlation_of_frame` for each run."""
+    """Return `no_carry_correlation` by run, for the cells of one intervention."""
     correlations = {}
-    for run, cells_of_run in cells.groupby("run"):
-        correlations[run] = no_carry_correlation_of_frame(cells_of_run)
+    for run, of_run in cells.groupby("run"):
+        carry_in = of_run.carry_in.astype(float)
+        measured = [*of_run.accuracy, *of_run.corrected]
+        correlations[run] = np.corrcoef(measured, [*(1 - carry_in), *carry_in])[0, 1]
     return pd.Series(correlations, dtype=float)
-
-
-def accuracies_of_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each run, with columns for each ablated part (Fig. 12).
-
-    They are the mean accuracy with and without a carry-in, and `no_carry_correlations`, of cells
-    as in `measure.accuracy`. The last position never has a carry-in: the means leave it out.
-    """
-    others = cells[cells.position != cells.position.max()]
-    means = others.pivot_table("accuracy", "run", ["ablation", "carry_in"])
-    means = means.rename(columns={True: "carry-in", False: "no carry-in"}, level=1)
-    for part, cells_of_part in cells.groupby("ablation"):
-        means[part, "correlation"] = no_carry_correlations(cells_of_part)
-    return means
 
 
 # ---- the decision head (Sec. 4)
@@ -193,13 +173,7 @@ def acts_as_decision_head(
 
     It costs exact matches, but digits with a carry-in stay correct, and the others are
     correct or one too large. So the model still adds each carry that is due, but also
-    some that are not.
-
-    Args:
-        cost: The share of exact matches that the ablation costs.
-        worst: The worst cells under the ablation.
-        least_cost: The smallest cost that counts.
-        cell: The share from which on a cell counts as correct.
+    some that are not. `cost` is the share of exact matches, and `worst` has the worst cells.
     """
     return cost >= least_cost and worst.correct >= cell and worst.correct_or_too_large >= cell
 
@@ -794,14 +768,6 @@ def attends_most(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> 
     return bool(((mass[head] > uniform) & (mass[head] > other_heads)).all())
 
 
-def brings_previous_sum(mass: Float[Tensor, "head pos"], head: int, layout: Layout) -> bool:
-    """Return True if a head brings the sum of the column on its right (Sec. 4).
-
-    `mass` is `column_mass` for a shift of 1, at the positions that have such a column.
-    """
-    return attends_most(mass, head, layout)
-
-
 def previous_sum(model: Transformer) -> Fields:
     """Attention of the decision head to the digits one to the right, at 7 and 8 (Sec. 4, Fig. 3).
 
@@ -815,7 +781,7 @@ def previous_sum_comes(measured: Fields) -> bool:
     """Return True if the decision head of `previous_sum` brings the previous sum."""
     mass = _stored_mass(measured)
     layout = Layout(mass.shape[1] + 1)  # a decoder's layout is as long
-    return brings_previous_sum(mass, _stored_decision_head(measured), layout)
+    return attends_most(mass, _stored_decision_head(measured), layout)
 
 
 def own_column(model: Transformer) -> Fields:

@@ -89,11 +89,9 @@ def table(group: Group, numbers: Iterable[int]) -> pd.DataFrame:
 
 
 def predicted(of_runs: pd.DataFrame, labels: NDArray[np.bool_]) -> Prediction | None:
-    """Return how well features tell the runs with the label; None if too few have it, or lack it.
+    """Return how well features, a row for each run, tell the runs whose label is True.
 
-    Args:
-        of_runs: The features, a row for each run.
-        labels: True for each run that has the label.
+    None if too few have it, or lack it.
     """
     if min(labels.sum(), (~labels).sum()) < FEWEST:
         return None

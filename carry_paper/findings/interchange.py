@@ -74,34 +74,18 @@ def _positions_with_input(config: ModelConfig, own_position: int, n_digits: int)
     return [position for position in range(end) if position not in padding]
 
 
-class SwapRow(NamedTuple):
-    """The outcome of swapping one cell in one direction; its fields are the columns of a frame.
-
-    Attributes:
-        component: The part that was swapped.
-        position: The token position at which it was swapped, such as `pos8`.
-        direction: `up` if the base is the pair's sum with the smaller value of the variable, or
-            `down`.
-        pairs: The number of swaps.
-        accuracy: The share of swaps after which the column's digit is exactly the predicted one,
-            the source's. NaN without pairs.
-        elsewhere: The share of swaps after which all other digits are unchanged.
-    """
-
-    component: str
-    position: str
-    direction: str
-    pairs: int
-    accuracy: float
-    elsewhere: float
-
-
 def swap_cells(
     model: Transformer, column: int, pairs: Pairs, cells: Sequence[Cell]
 ) -> pd.DataFrame:
-    """Return a frame of `SwapRow`: each cell, swapped in both directions of all pairs.
+    """Return the outcome of swapping each cell, in both directions of all pairs.
 
     `column` is the answer digit that is read, counted from the left of the model's columns.
+
+    Returns:
+        A row for each cell and direction: the `component`, the token `position` such as `pos8`, and
+        the `direction`, `up` if the base is the sum with the smaller value of the variable, or
+        `down`; the number of swaps (`pairs`); the shares after which the column's digit is exactly
+        the source's (`accuracy`), and all others are unchanged (`elsewhere`), NaN without pairs.
     """
     # (cell, base, predicted digit or other digits)
     hits = torch.zeros(len(cells), 2, 2, dtype=torch.float64)
@@ -115,16 +99,10 @@ def swap_cells(
     rows = []
     for i, cell in enumerate(cells):
         for base, direction in enumerate(("up", "down")):
-            row = SwapRow(
-                component=cell.component,
-                position=f"pos{cell.position}",
-                direction=direction,
-                pairs=n_pairs,
-                accuracy=shares[i, base, 0].item(),
-                elsewhere=shares[i, base, 1].item(),
-            )
-            rows.append(row)
-    return pd.DataFrame(rows, columns=SwapRow._fields)
+            cell_names = (cell.component, f"pos{cell.position}", direction)
+            rows.append((*cell_names, n_pairs, *shares[i, base].tolist()))
+    names = ["component", "position", "direction", "pairs", "accuracy", "elsewhere"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def _hits(swaps: RowSwaps | PatchedPasses, cell: Cell, base: int, column: int) -> Tensor:
@@ -166,13 +144,8 @@ def sweep(
     and `right`, the share of sampled pairs of which the intact model gets both sums right. Only
     such pairs are swapped.
 
-    Args:
-        model: The run's model.
-        counts: The number of pairs that are swapped.
-        n_digits: The number of digits of the sums; the model's if None.
-        own: True to swap only at the position of the digit that is read.
-        control: True for pairs that agree in the variable, so that nothing may change.
-        variables: Some of `VARIABLES`.
+    The sums have `n_digits` digits, the model's if None. With `own`, only the position of the digit
+    that is read is swapped; pairs of a `control` agree in the variable, so that nothing may change.
     """
     generator = torch.Generator().manual_seed(0)
     names = model.config.layout.position_names

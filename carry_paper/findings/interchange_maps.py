@@ -158,13 +158,8 @@ def _as_loaded(maps: pd.DataFrame, source: str, name: str, *, control: bool) -> 
 def other_runs(source: str, name: str, loaded: runs.Runs | None = None) -> list[int]:
     """Return the runs of a group whose stored maps are of other weights than are here.
 
-    If the maps are of none of the runs that are here, these are all runs.
-
-    Args:
-        source: `ours` or `author`.
-        name: The group's name.
-        loaded: The runs that are here; those that lead if None. If there are none, the maps are of
-            no other weights.
+    If the maps are of none of the runs that are here, these are all runs. `loaded` are the runs
+    that are here, those that lead if None; if there are none, the maps are of no other weights.
 
     Raises:
         BadInput: There are no maps, or they are damaged.

@@ -6,7 +6,6 @@ each sum. A dozen ablations then cost about as much as one or two passes of the 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,25 +28,19 @@ PostsOf = Callable[[Float[Tensor, "chunk pos d_model"]], Posts]
 CHUNK = 2_048  # sums that pass through the MLP at once; some hundred of them are in each set
 
 
-class _Shared(NamedTuple):
-    """What sets of neurons share with the first one.
+def _shared(
+    neurons: Bool[Tensor, "set neuron"],
+) -> tuple[Bool[Tensor, " set"], Bool[Tensor, " neuron"], Bool[Tensor, "set neuron"]]:
+    """Return what sets of neurons share; what those write is computed once for all near sets.
 
-    Attributes:
-        is_near: True for the sets that have most of their neurons in common with the first.
-        in_near: True for the neurons that all of these have.
-        others: The neurons of each set besides; of a set that is not near, all of them.
+    Returns:
+        Masks of the sets that have most of their neurons in common with the first (*near* ones), of
+        the neurons that all of these have, and of those that each set has besides: of a set that is
+        not near, all.
     """
-
-    is_near: Bool[Tensor, " set"]
-    in_near: Bool[Tensor, " neuron"]
-    others: Bool[Tensor, "set neuron"]
-
-
-def _shared(neurons: Bool[Tensor, "set neuron"]) -> _Shared:
-    """Return what sets of neurons share; what those write is computed once for all near sets."""
     is_near = (neurons ^ neurons[:1]).sum(1) < neurons.sum(1)
     in_near = neurons[is_near].all(0)
-    return _Shared(is_near, in_near, neurons & ~(is_near.unsqueeze(1) & in_near))
+    return is_near, in_near, neurons & ~(is_near.unsqueeze(1) & in_near)
 
 
 class LastLayer:

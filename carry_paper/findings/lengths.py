@@ -6,7 +6,6 @@ training set has only zeros, apart from the few priming sums; the others are *tr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -201,17 +200,6 @@ def first_layer_brings_most(measured: Fields) -> bool:
     return bool(measured["layer_0_exceeds_last_by"] > 0)
 
 
-class AttentionShare(NamedTuple):
-    """A share of attention in a run; its fields are the columns of a frame."""
-
-    run: int
-    kind: str  # one of `KINDS`
-    layer: int  # the head's
-    head: str  # such as `1:0`
-    position: int  # the column, from the left
-    share: float  # of its attention
-
-
 # The attributes of `Heads` that are shares of attention.
 KINDS = {
     "digit to partner": "stairs",
@@ -222,14 +210,17 @@ KINDS = {
 
 
 def attention_shares(heads_by_run: Mapping[int, Heads]) -> pd.DataFrame:
-    """Return a frame of `AttentionShare` (Fig. 21, 23, App. H)."""
+    """Return each share of attention, of a `kind` of `KINDS` (Fig. 21, 23, App. H).
+
+    There is a row for each `run`, `head` (such as `1:0`) and `position`, the column from the left.
+    """
+    names = ["run", "kind", "layer", "head", "position", "share"]
     rows = []
     for run, measured in heads_by_run.items():
         for kind, name in KINDS.items():
             for (layer, head, position), share in np.ndenumerate(getattr(measured, name)):
-                row = AttentionShare(run, kind, layer, f"{layer}:{head}", position, float(share))
-                rows.append(row)
-    return pd.DataFrame(rows, columns=AttentionShare._fields).dropna()
+                rows.append((run, kind, layer, f"{layer}:{head}", position, float(share)))
+    return pd.DataFrame(rows, columns=names).dropna()
 
 
 # The names of the columns of `attention_summary` in a table.
@@ -347,23 +338,15 @@ def widened(model: Transformer, width: int) -> Transformer:
     return wider.requires_grad_(requires_grad=False).eval()
 
 
-class LengthAccuracy(NamedTuple):
-    """Accuracies on sums of some length: exact match, and correct digits by position."""
-
-    exact_match: float
-    digits: Float[Tensor, " pos"]
-
-
 def accuracy_at_length(
     model: Transformer, n_digits: int, count: int | None = None
-) -> LengthAccuracy:
-    """Return the accuracies on `count` `random_sums` (if None, as many as usual) of a length.
+) -> tuple[float, Float[Tensor, " pos"]]:
+    """Return the exact match on `random_sums` of up to `n_digits` digits, and that of each digit.
 
-    They have up to `n_digits` digits.
+    There are `count` sums, as many as usual if None.
     """
     is_correct = measure.correct_digits(model, *random_sums(n_digits, count))
-    exact_match = is_correct.all(1).double().mean().item()
-    return LengthAccuracy(exact_match, digits=is_correct.double().mean(0))
+    return is_correct.all(1).double().mean().item(), is_correct.double().mean(0)
 
 
 def unpadded_fail(model: Transformer) -> Fields:
@@ -573,10 +556,13 @@ def part_costs(means: Mapping[Ablation, Float[Tensor, "carry_in pos"]], n_long: 
     }
 
 
-def spares_long_carries(runs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return a mask of the runs in which all but the long carry cells need the MLP (App. H.1)."""
-    others_suffer = (runs.corrected > PART_LOSS) & (runs.trained > PART_LOSS)
-    return others_suffer & (runs.spared <= PART_LOSS)
+# The names of `part_costs` in the fields of `primed_parts`.
+COSTS = {
+    "carried": "value",
+    "corrected": "no_carry_cells_lose_without_the_final_MLP",
+    "trained": "trained_carry_cells_lose",
+    "spared": "long_carry_cells_lose",
+}
 
 
 def primed_parts(evidence: Evidence) -> pd.DataFrame:
@@ -595,13 +581,7 @@ def primed_parts(evidence: Evidence) -> pd.DataFrame:
         head=rows["head"].map(heads.ablated_part),
         head_of_the_paper="head 0:0" if evidence.source == "author" else "",
     )
-    names = {
-        "carried": "value",
-        "corrected": "no_carry_cells_lose_without_the_final_MLP",
-        "trained": "trained_carry_cells_lose",
-        "spared": "long_carry_cells_lose",
-    }
-    return rows.rename(columns=names)
+    return rows.rename(columns=COSTS)
 
 
 def head_carries(measured: Fields, *, loss: float = CARRY_LOSS) -> bool:

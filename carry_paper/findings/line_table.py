@@ -28,7 +28,7 @@ from carry_paper.findings import carry_line, corners, critiques, scrubbing
 from carry_paper.findings.base import MAIN, Fields
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.findings.evidence import Evidence
-from carry_paper.schemas import one_of, read_table, save_table
+from carry_paper.schemas import one_of, read_table, rounded, save_table
 from carry_train import groups
 
 # Of a column in padded groups, which have more columns: pairs, and sums in each state.
@@ -109,11 +109,6 @@ def default_pairs(group: groups.Group) -> int:
     return PAIRS_OF_PADDED if group.padded else carry_line.PAIRS
 
 
-def default_tuples(group: groups.Group) -> int:
-    """Return the number of sums in each state of a column in a group."""
-    return TUPLES_OF_PADDED if group.padded else corners.TUPLES
-
-
 class Selection(NamedTuple):
     """Runs of a group: our recipe, and the numbers of the runs; None for those that lead."""
 
@@ -161,13 +156,8 @@ def measure_group(
 ) -> pd.DataFrame:
     """Return a row for each run of a group, length of sums and column: those of `StoredLines`.
 
-    Args:
-        source: `ours` or `author`.
-        name: The group.
-        report: A function that is called with a line after each run.
-        selection: The runs.
-        count: The number of pairs, and of sums in each state, of a column; the group's defaults if
-            None.
+    `report` is called with a line after each run. `count` is the number of pairs, and of sums in
+    each state, of a column; the group's defaults if None.
 
     Raises:
         BadInput: As `check_group`; or there are no such runs.
@@ -175,11 +165,12 @@ def measure_group(
     group = check_group(groups.find(name))
     loaded = catalogue.load(name, source, recipe=selection.recipe, runs=selection.numbers)
     recipe = loaded.record["recipe"] if source == "ours" else "paper"
+    n_tuples = count or (TUPLES_OF_PADDED if group.padded else corners.TUPLES)
     rows = []
     for run, model in loaded.models():
         key = {"source": source, "group": name, "recipe": recipe, "run": run}
         key["sha256"] = runs.digest(loaded.weights[run])
-        states = columns_by_state(model, group.n_digits, count or default_tuples(group))
+        states = columns_by_state(model, group.n_digits, n_tuples)
         for n_digits in lengths(group):
             for fields in carry_line.column_lines(model, n_digits, count or default_pairs(group)):
                 of_states = states.get(fields["reads"], {}) if n_digits == group.n_digits else {}
@@ -333,14 +324,7 @@ def save(rows: pd.DataFrame) -> Path:
     table = table.drop_duplicates(KEY, keep="last").sort_values(KEY)
     table = table.round(dict.fromkeys(NUMBERS, DECIMALS))
     for name in (*PARTS, *BY_STATES):
-        table[name] = table[name].map(lambda x: json.dumps(_rounded(x)), na_action="ignore")
+        table[name] = table[name].map(
+            lambda x: json.dumps(rounded(x, DECIMALS)), na_action="ignore"
+        )
     return save_table(path_of(), table)
-
-
-def _rounded(value: Any) -> Any:
-    """Return nested fields with their numbers rounded."""
-    if isinstance(value, dict):
-        return {name: _rounded(x) for name, x in value.items()}
-    if isinstance(value, list):
-        return [_rounded(x) for x in value]
-    return round(value, DECIMALS) if isinstance(value, float) else value

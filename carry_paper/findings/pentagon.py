@@ -4,7 +4,6 @@ The paper sees it in the residual stream before the last MLP (App. E, Fig. 17).
 """
 
 from itertools import combinations
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -80,24 +79,17 @@ def turn(first: Complex[Tensor, " 10"], second: Complex[Tensor, " 10"]) -> float
 # ---- the finding
 
 
-class Pentagon(NamedTuple):
-    """The pentagon's scores, and the points in which it was looked for."""
-
-    fields: Fields  # of `finding/pentagon`
-    points: geometry.Points  # all sums on the leading principal axes
-    share: tuple[float, ...]  # each axis' share of the variance
-
-
 def look_for_pentagon(
     model: Transformer, a: Numbers, b: Numbers, seed: int = 0, n_digits: int | None = None
-) -> Pentagon:
+) -> tuple[Fields, geometry.Points, tuple[float, ...]]:
     """Look for a pentagon where the answer's second digit is predicted, after the last attention.
 
     (App. E, Fig. 17.) The fields have the scores of the sums without a carry-in, in the leading
     plane, which the paper shows, and in the best plane of two axes. Beside each is the score below
     which 0.99 of shuffled labels stay, in the leading plane or in the best one for each shuffle.
     The last field is the number of vertices by which the pentagon of the sums with a carry-in is
-    ahead.
+    ahead. Returned with them are all sums on the leading principal axes, and each axis' share of
+    the variance.
     """
     config, n_digits = model.config, n_digits or model.config.width
     name, position = f"blocks.{config.layers - 1}.resid_mid", config.layout.answer[1 - n_digits]
@@ -126,12 +118,12 @@ def look_for_pentagon(
         "visible_there": best >= VISIBLE_SCORE,
         "vertices_further_with_a_one": turn(without_carry_in[0], with_carry_in),
     }
-    return Pentagon(fields, points, share)
+    return fields, points, share
 
 
 def pentagon(model: Transformer) -> Fields:
     """Share of the digits' spread that a pentagon explains in the leading plane at 8 (App. E)."""
-    return look_for_pentagon(model, *random_sums()).fields
+    return look_for_pentagon(model, *random_sums())[0]
 
 
 def can_be_seen(measured: Fields, *, score: float = VISIBLE_SCORE) -> bool:

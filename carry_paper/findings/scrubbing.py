@@ -19,7 +19,7 @@ To resample the whole stream at once among sums with the same own digit sum and 
 These have the same answer, so every model that adds recovers everything.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -29,9 +29,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from carry_core import sums
-from carry_core.hooks import TensorHook
 from carry_core.model import Transformer
-from carry_core.sums import Numbers
+from carry_core.sums import Layout, Numbers
 from carry_paper.findings import carry_line, corners
 from carry_paper.findings.base import Fields
 from carry_paper.findings.carry_line import Column, Stream
@@ -47,26 +46,13 @@ Variables = tuple[str, ...]
 # ---- variables
 
 
-def _carry(column: Column, a: Numbers, b: Numbers) -> Tensor:
-    return column.carry_in(a, b).long()
-
-
-def _nine(column: Column, a: Numbers, b: Numbers) -> Tensor:
-    return (corners.state(column, a, b) == corners.NINE).long()
-
-
-def _parity(column: Column, a: Numbers, b: Numbers) -> Tensor:
-    parity: Tensor = column.next_digit_sum(a, b) % 2
-    return parity
-
-
 # A sum's variables at a column. The last one is in no algorithm: a hypothesis with it in place of
 # the carry is wrong on purpose.
 VARIABLES: Mapping[str, Variable] = {
     "own digit sum": corners.own_digit_sum,
-    "carry": _carry,
-    "nine": _nine,
-    "parity of the next digit sum": _parity,
+    "carry": lambda column, a, b: column.carry_in(a, b).long(),
+    "nine": lambda column, a, b: (corners.state(column, a, b) == corners.NINE).long(),
+    "parity of the next digit sum": lambda column, a, b: column.next_digit_sum(a, b) % 2,
 }
 OWN: Variables = ("own digit sum",)
 CARRY: Variables = ("carry",)
@@ -76,8 +62,6 @@ WRONG: Variables = ("parity of the next digit sum",)
 
 def keys(column: Column, variables: Variables, a: Numbers, b: Numbers) -> Int[Tensor, " sums"]:
     """Return a number for each sum, the same for sums with the same variables."""
-    if not variables:
-        return torch.zeros_like(a)
     rows = torch.stack([VARIABLES[name](column, a, b) for name in variables], -1)
     number: Tensor = rows.unique(dim=0, return_inverse=True)[1]
     return number
@@ -144,12 +128,6 @@ def loss_of(of: Scrubbed, resid_mid: Float[Tensor, "sums d_model"]) -> float:
     return torch.cat(losses).double().mean().item()
 
 
-def everything_resampled(of: Scrubbed, generator: torch.Generator) -> float:
-    """Return the loss if the stream after the last attention is that of any other sum."""
-    donors = resampled(keys(of.column, (), of.a, of.b), generator)
-    return loss_of(of, of.streams.resid_mid[donors])
-
-
 def by_subspace(
     of: Scrubbed, subspace: corners.Bases, of_subspace: Variables, generator: torch.Generator
 ) -> float:
@@ -212,32 +190,26 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
         power = 10 ** (config.width - 1 - index)
         digit_sum = of.a // power % 10 + of.b // power % 10
         donors = resampled(digit_sum, generator)
-        for position in positions_of_column(of.model, index):
-            source[:, position] = donors
+        source[:, positions_of_column(config.layout, index)] = donors[:, None]
     replaced = before.gather(0, source[..., None].expand_as(before))
 
     losses = []
     starts = range(0, len(tokens), BATCH)
     for start, batch in zip(starts, tokens.split(BATCH), strict=True):
         rows = replaced[start : start + BATCH]
-        logits = of.model(batch, _putting(point, rows), [of.column.position])[:, 0]
+
+        def put(name: str, x: Tensor, rows: Tensor = rows) -> Tensor:
+            return rows if name == point else x
+
+        logits = of.model(batch, put, [of.column.position])[:, 0]
         target = of.target[start : start + BATCH]
         losses.append(F.cross_entropy(logits, target, reduction="none"))
     return torch.cat(losses).double().mean().item()
 
 
-def _putting(point: str, rows: Tensor) -> TensorHook:
-    def put(name: str, x: Tensor) -> Tensor:
-        return rows if name == point else x
-
-    return put
-
-
-def positions_of_column(model: Transformer, index: int) -> Sequence[int]:
+def positions_of_column(layout: Layout, index: int) -> list[int]:
     """Return the token positions of a column, counted from the left: two digits and the answer."""
-    width = model.config.width
-    layout = model.config.layout
-    return (index, width + 1 + index, layout.answer[index])
+    return [index, layout.width + 1 + index, layout.answer[index]]
 
 
 # ---- a column of a run
@@ -252,32 +224,18 @@ def column_losses(
 ) -> dict[str, float]:
     """Return the loss of a column's digit under each hypothesis, by its name.
 
-    Args:
-        model: The run's model, of two layers or more.
-        fitted: The column, with other sums, on which subspaces are fitted.
-        head: The decision head (`measure.decision_head`).
-        generator: Draws the sums and those that take their places.
-        count: The number of sums.
-
-    Returns:
-        The loss `intact` and with everything `resampled`, and those of `losses`. Without a line
-        there are none of its subspaces.
+    These are also the loss `intact` and that with everything `resampled`. Without a line there are
+    none of its subspaces. `head` is the decision head; on the sums of `fitted`, which are others,
+    subspaces are fitted.
     """
     of = scrubbed(model, fitted, generator, count)
-    ends = {
-        "intact": loss_of(of, of.streams.resid_mid),
-        "resampled": everything_resampled(of, generator),
-    }
-    return ends | losses(of, head, generator)
-
-
-def losses(of: Scrubbed, head: int, generator: torch.Generator) -> dict[str, float]:
-    """Return the loss under each hypothesis, by its name."""
+    resid_mid = of.streams.resid_mid
+    any_sum = resampled(torch.zeros_like(of.a), generator)
+    by_name = {"intact": loss_of(of, resid_mid), "resampled": loss_of(of, resid_mid[any_sum])}
     line = partial(corners.line_basis, of.fitted)
     plane = partial(corners.plane_basis, of.fitted)
-    by_name = {}
     if corners.can_be_fitted(of.fitted):
-        by_name = {
+        by_name |= {
             "plane: carry, nine": by_subspace(of, plane, CARRY_AND_NINE, generator),
             "line: carry": by_subspace(of, line, CARRY, generator),
             "plane: wrong on purpose": by_subspace(of, plane, WRONG, generator),

@@ -164,7 +164,13 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         return x
 
     final_mlp = measure.final_mlp(model)
-    late, early = _late_and_early(model, need.ablations - {final_mlp})
+    # Those of the last layer alone, and those that change an earlier layer.
+    last_layer_names = f"blocks.{model.config.layers - 1}."
+    ablations = sorted(need.ablations - {final_mlp}, key=str)
+    late = [
+        x for x in ablations if all(last_layer_names in name for name in x.targets(model.config))
+    ]
+    early = [x for x in ablations if x not in late]
     watch_one_point = HookAt(frozenset({resid_mid_name}), watch)
     predictions = measure.predict(model, a, b, late, watch=watch_one_point)
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
@@ -187,20 +193,6 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     dissected = dissect(last_layer, a, b, pairs)
     on_samples, random = dissected[1 : len(pairs)], dissected[len(pairs) :]
     return Survey(cells, dissected[0], tuple(on_samples), tuple(random), decision_head)
-
-
-def _late_and_early(
-    model: Transformer, ablations: frozenset[Ablation]
-) -> tuple[list[Ablation], list[Ablation]]:
-    """Return the ablations of the last layer alone, and those that change an earlier layer."""
-    last_layer = f"blocks.{model.config.layers - 1}."
-    late: list[Ablation] = []
-    early: list[Ablation] = []
-    for ablation in sorted(ablations, key=str):
-        names = ablation.targets(model.config)
-        is_late = all(last_layer in name for name in names)
-        (late if is_late else early).append(ablation)
-    return late, early
 
 
 # ---- the dissection of the final MLP (Sec. 5)

@@ -22,7 +22,6 @@ from carry_core.interventions import Patch
 from carry_core.measure import correct_pairs
 from carry_core.model import Transformer
 from carry_core.pairs import Contrast, Pairs
-from carry_core.sums import Numbers
 from carry_fast.swaps import swaps_between
 from carry_paper.findings import heads, interchange, interchange_maps
 from carry_paper.findings.bars import Bar
@@ -134,13 +133,6 @@ def others_bring_own_sum(measured: Fields, *, share: float = DECIDES) -> bool | 
 RANDOM_SETS = 5  # sets of as many random neurons as there are carry neurons
 
 
-class NeuronSet(NamedTuple):
-    """Some neurons of the final MLP; `name` is `carry`, `rest`, `random` or `single`."""
-
-    name: str
-    neurons: Bool[Tensor, " neuron"]
-
-
 def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[int, Pairs]:
     """Return pairs of sums that differ in the carry into a column, by column.
 
@@ -153,17 +145,19 @@ def carry_pairs(model: Transformer, count: int = COUNT, seed: int = 0) -> dict[i
     return pairs
 
 
-def neuron_sets(model: Transformer) -> list[NeuronSet]:
-    """Return the carry neurons (Sec. 5), all others, random sets of their size, and single ones."""
+def neuron_sets(model: Transformer) -> list[tuple[str, Bool[Tensor, " neuron"]]]:
+    """Return the carry neurons (Sec. 5), all others, random sets of their size, and single ones.
+
+    They are masks with their names: `carry`, `rest`, `random` or `single`.
+    """
     d_ff = model.config.d_ff
     generator = torch.Generator().manual_seed(0)
     carry = heads.carry_neurons(model, *measure.sample(1_000, model.config.width, 0))
-    sets = [NeuronSet("carry", carry), NeuronSet("rest", ~carry)]
+    sets = [("carry", carry), ("rest", ~carry)]
     for _ in range(RANDOM_SETS):
         members = torch.randperm(d_ff, generator=generator)[: int(carry.sum())]
-        sets.append(NeuronSet("random", torch.isin(torch.arange(d_ff), members)))
-    sets += [NeuronSet("single", neuron) for neuron in torch.eye(d_ff, dtype=torch.bool)]
-    return sets
+        sets.append(("random", torch.isin(torch.arange(d_ff), members)))
+    return [*sets, *(("single", neuron) for neuron in torch.eye(d_ff, dtype=torch.bool))]
 
 
 @torch.inference_mode()
@@ -184,14 +178,14 @@ def neuron_swaps(model: Transformer, pairs: Mapping[int, Pairs]) -> pd.DataFrame
             n_swaps += numbers.shape[-1]
             predicted = swaps.answers[1 - base][:, column]
             intact = swaps.answers[base][:, column]
-            for i, neuron_set in enumerate(sets):
-                digit = swaps.swapped_neurons(neuron_set.neurons, position, base)[:, column]
+            for i, (_, neurons) in enumerate(sets):
+                digit = swaps.swapped_neurons(neurons, position, base)[:, column]
                 hits[i] += torch.stack([(digit == predicted).sum(), (digit == intact).sum()])
     shares = hits.numpy() / max(n_swaps, 1)
     return pd.DataFrame(
         {
-            "set": [neuron_set.name for neuron_set in sets],
-            "neurons": [int(neuron_set.neurons.sum()) for neuron_set in sets],
+            "set": [name for name, _ in sets],
+            "neurons": [int(neurons.sum()) for _, neurons in sets],
             "accuracy": shares[:, 0],
             "stays": shares[:, 1],
         }
@@ -214,16 +208,6 @@ class Sources(NamedTuple):
     digit_sums: Int[Tensor, "number column pair"]
     carry_ins: Int[Tensor, "number carry_column pair"]
 
-    @property
-    def in_order(self) -> list[tuple[Numbers, Numbers]]:
-        """Return the sources of all variables: digit sums from the left, then carry-ins."""
-        all_sources = torch.cat([self.digit_sums, self.carry_ins], 1)
-        return [(a, b) for a, b in all_sources.unbind(1)]
-
-    def of_pairs(self, mask: Bool[Tensor, " pair"]) -> "Sources":
-        """Return some of the pairs."""
-        return Sources(*(numbers[..., mask] for numbers in self))
-
 
 class Swapped(NamedTuple):
     """The variables that are taken from their sources, as a mask for each pair.
@@ -236,38 +220,20 @@ class Swapped(NamedTuple):
     digit_sums: Bool[Tensor, "column pair"]
     carry_ins: Bool[Tensor, "carry_column pair"]
 
-    def of_pairs(self, mask: Bool[Tensor, " pair"]) -> "Swapped":
-        """Return some of the pairs."""
-        return Swapped(self.digit_sums[:, mask], self.carry_ins[:, mask])
-
-
-class CausalAnswer(NamedTuple):
-    """The full adder's answer, and a mask of the pairs that have one: their digits form a sum."""
-
-    digits: Int[Tensor, "pair column"]
-    exists: Bool[Tensor, " pair"]
-
-
-class AbstractionRow(NamedTuple):
-    """The share of answers that are the full adder's; its fields are the columns of a frame."""
-
-    variable: str
-    pairs: int
-    accuracy: float
-
 
 @torch.inference_mode()
 def abstraction(
     model: Transformer, head: int, place: str = "digits", count: int = COUNT, seed: int = 0
 ) -> pd.DataFrame:
-    """Return how much of the behaviour the full adder explains, as `AbstractionRow` (App. I).
+    """Return how much of the behaviour the full adder explains (App. I).
 
     Its variables are taken to be where the paper says: digit sums in the stream after the first
     layer, at the column's `digits` or at its `digits and answer` (the `place`); carry-ins in the
     output of head `head` of the last layer, at the answer. Base and sources are random sums that
     the model gets right, with a source for each variable. An answer counts if the swap changes the
-    causal model's answer, and is right if all its digits are. There is a row for `digit_sum`,
-    `carry_in` and `all`, with each variable swapped with probability one half.
+    causal model's answer, and is right if all its digits are. There is a row for the `variable`
+    `digit_sum`, `carry_in` or `all`, each swapped with probability one half, with the number of
+    `pairs` and the `accuracy`, the share of answers that are the full adder's.
 
     Raises:
         BadInput: The model has one layer only.
@@ -282,19 +248,21 @@ def abstraction(
     rows = []
     for variable in ("digit_sum", "carry_in", "all"):
         swapped = _sample_swapped(sources, variable, generator)
-        causal = _causal_answer(sources, swapped)
+        expected, exists = _causal_answer(sources, swapped)
         intact = sums.digits(sources.base.sum(0), model.config.width)
-        counts = causal.exists & (causal.digits != intact).any(1)
+        counts = exists & (expected != intact).any(1)
         if not counts.any():  # a model early in its training may get no sum right
-            rows.append(AbstractionRow(variable, pairs=0, accuracy=float("nan")))
+            rows.append((variable, 0, float("nan")))
             continue
-        hook = _setting(model, sources.of_pairs(counts), swapped.of_pairs(counts), head, place)
-        a, b = sources.base[:, counts]
+        counted = Sources(*(numbers[..., counts] for numbers in sources))
+        is_swapped = torch.cat(swapped)[:, counts]  # (variable, pair)
+        hook = _setting(model, counted, is_swapped, head, place)
+        a, b = counted.base
         layout = model.config.layout
         logits = model(sums.encode(a, b, layout), hook)[:, list(layout.answer)]
-        hits = (logits.argmax(-1) == causal.digits[counts]).all(1)
-        rows.append(AbstractionRow(variable, len(hits), hits.double().mean().item()))
-    return pd.DataFrame(rows, columns=AbstractionRow._fields)
+        hits = (logits.argmax(-1) == expected[counts]).all(1)
+        rows.append((variable, len(hits), hits.double().mean().item()))
+    return pd.DataFrame(rows, columns=["variable", "pairs", "accuracy"])
 
 
 def _sample_sources(model: Transformer, count: int, generator: torch.Generator) -> Sources:
@@ -321,8 +289,13 @@ def _sample_swapped(sources: Sources, variable: str, generator: torch.Generator)
     return swapped
 
 
-def _causal_answer(sources: Sources, swapped: Swapped) -> CausalAnswer:
-    """Return the full adder's answer to the bases, with variables set from their sources."""
+def _causal_answer(
+    sources: Sources, swapped: Swapped
+) -> tuple[Int[Tensor, "pair column"], Bool[Tensor, " pair"]]:
+    """Return the full adder's answer to the bases, with variables set from their sources.
+
+    The mask is True for pairs that have one: their digits form a sum.
+    """
     width = len(swapped.digit_sums)
     # (number, pair, column): a column's own digits, in the base and in its digit sum's source.
     digits = sums.digits(sources.base, width)
@@ -337,10 +310,16 @@ def _causal_answer(sources: Sources, swapped: Swapped) -> CausalAnswer:
     source_classes = carries.classify(source_a, source_b, width)  # (carry_column, pair)
     source_carry_in = carry_in_of_class[source_classes].diagonal(dim1=0, dim2=2)
     carry_in[:, :-1] = torch.where(swapped.carry_ins.T, source_carry_in, carry_in[:, :-1])
-    return CausalAnswer((digits.sum(0) + carry_in) % 10, exists=a + b < 10**width)
+    return (digits.sum(0) + carry_in) % 10, a + b < 10**width
 
 
-def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, place: str) -> Hook:
+def _setting(
+    model: Transformer,
+    sources: Sources,
+    is_swapped: Bool[Tensor, "variable pair"],
+    head: int,
+    place: str,
+) -> Hook:
     """Return a hook that sets the swapped variables in the model where the paper locates them."""
     width, answer = model.config.width, model.config.layout.answer
     patches = []
@@ -353,9 +332,9 @@ def _setting(model: Transformer, sources: Sources, swapped: Swapped, head: int, 
         heads_of_last = frozenset({(model.config.layers - 1, head)})
         patches.append(Patch(heads=heads_of_last, positions=(position,)))
     hooks = []
-    for patch, source in zip(patches, sources.in_order, strict=True):
-        hooks.append(patch.hook(model, source))
-    is_swapped = torch.cat(swapped)  # (variable, pair)
+    of_variables = torch.cat([sources.digit_sums, sources.carry_ins], 1)  # (number, variable, pair)
+    for patch, (a, b) in zip(patches, of_variables.unbind(1), strict=True):
+        hooks.append(patch.hook(model, (a, b)))
 
     def hook(name: str, x: Tensor) -> Tensor:
         for patch_hook, mask in zip(hooks, is_swapped, strict=True):

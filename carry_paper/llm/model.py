@@ -111,11 +111,8 @@ def inspect_model(
 ) -> Source:
     """Read the config, tokenizer and size of a model, but not its weights.
 
-    Args:
-        name: A folder, a GGUF file, or an id on the Hugging Face hub.
-        template: The prompt that sums are put into.
-        device: The device that the weights will be loaded on.
-        dtype: One of `DTYPES`; if None, the model's own.
+    It is a folder, a GGUF file, or an id on the Hugging Face hub. `device` and `dtype` (the model's
+    own if None) are those that the weights will be loaded with.
 
     Raises:
         BadInput: There is no such model, it needs its own code, its layers are not laid out as

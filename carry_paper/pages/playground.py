@@ -207,7 +207,7 @@ def _lines_of(model: Transformer, fitted: corners.Corners) -> list[Line]:
     ):
         direction = direction.half().to(direction)
         moved = corners.moved_by(model, fitted, partial(basis, fitted), corners.carry_swaps(fitted))
-        shares = [cell.accuracy for cell in corners.cells(fitted, moved)]
+        shares = [cell["accuracy"] for cell in corners.cells(fitted, moved)]
         line = Line(
             id=name,
             column=fitted.column.answer,

@@ -54,25 +54,30 @@ def attention_map(
     ax.spines[:].set_visible(True)
 
 
-def attention_grid(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Draw heads (rows) by carry classes (columns) (Fig. 3, 15, 18).
+def attention_grid(
+    figure: SubFigure, side: Arrays, layout: Layout, *, only_answer: bool = False
+) -> None:
+    """Draw heads (rows) by carry classes (columns) (Fig. 3, 15, 18, 21, 23).
 
-    For the last layer, only the answer's rows are drawn, below the same columns. `side` has the
-    `attention` `[class, layer, head, query, key]`, the names of the `classes` and the number of the
+    For the last layer, or for all with `only_answer`, only the answer's rows are drawn, below the
+    same columns; with `only_answer` they have no names. `side` has the `attention`
+    `[class, layer, head, query, key]`, the names of the `classes` and the number of the
     `decision_head`.
     """
     n_classes, n_layers, n_heads = side["attention"].shape[:3]
     names, keys, queries = token_names(layout), number_marks(layout), query_marks(layout)
-    heights = [layout.length] * (n_layers - 1) * n_heads + [layout.width] * n_heads
+    height = layout.width if only_answer else layout.length
+    heights = [height] * (n_layers - 1) * n_heads + [layout.width] * n_heads
     axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False, height_ratios=heights)
     for (row, i), ax in np.ndenumerate(axes):
         layer, head = divmod(row, n_heads)
-        is_last = layer == n_layers - 1
-        rows = [*layout.answer] if is_last else [*range(layout.length)]
-        marks: Marks = [queries[row] for row in rows] if is_last else queries
+        is_answer = only_answer or layer == n_layers - 1
+        rows = [*layout.answer] if is_answer else [*range(layout.length)]
+        marks: Marks = [queries[row] for row in rows] if is_answer else queries
+        marks = {} if i or only_answer else marks
         words = [names[query] for query in rows], names
         pattern = side["attention"][i, layer, head][rows]
-        attention_map(ax, pattern, {} if i else marks, keys if row == len(axes) - 1 else {}, words)
+        attention_map(ax, pattern, marks, keys if row == len(axes) - 1 else {}, words)
     name_grid(axes, _heads(side), side["classes"])
     attention_bar(figure, axes, "right")
 
@@ -110,22 +115,6 @@ def long_sum_maps(figure: SubFigure, side: Arrays, layout: Layout, n_long: int) 
                     look: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": 0.9}
                     ax.add_patch(Rectangle(corner, 1, 1, **look))
         axes.append(ax)
-    attention_bar(figure, axes, "right")
-
-
-def long_sum_classes(figure: SubFigure, side: Arrays, layout: Layout) -> None:
-    """Draw the answer's rows of each head (rows) by carry classes (columns) (Fig. 21, 23).
-
-    `side` is that of `attention_grid`.
-    """
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]
-    names, answer = token_names(layout), [*layout.answer]
-    axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False)
-    for (row, i), ax in np.ndenumerate(axes):
-        pattern = side["attention"][i, row // n_heads, row % n_heads][answer]
-        keys = number_marks(layout) if row == len(axes) - 1 else {}
-        attention_map(ax, pattern, {}, keys, ([names[query] for query in answer], names))
-    name_grid(axes, _heads(side), side["classes"])
     attention_bar(figure, axes, "right")
 
 
@@ -208,20 +197,15 @@ def shares_by_position(
 
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
-    line: dict[str, Any] = {
-        "marker": "o",
-        "markersize": 4,
-        "estimator": None,
-        "units": "run",
-        "legend": False,
-    }
+    line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "legend": False}
+    line |= {"units": "run", "palette": colours}
 
     def draw(figure: SubFigure, name: str) -> None:
         shares, border = sides[name], n_long if isinstance(n_long, int) else n_long[name]
         kinds = shares["kind"].unique()
         for ax, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
             rows = shares[shares["kind"] == kind]
-            sns.lineplot(rows, x="position", y="share", hue="head", palette=colours, **line, ax=ax)
+            sns.lineplot(rows, x="position", y="share", hue="head", **line, ax=ax)
             ax.axvline(border - 0.5, color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
             ax.set(
                 title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), ylabel="share of attention"

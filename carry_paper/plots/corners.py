@@ -32,9 +32,9 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     panels in a row, and on a phone two.
     """
     titles = list(runs)
-    abreast = min(ABREAST, len(titles))
+    abreast = min(ABREAST, len(titles)) or 1  # without a run, an empty panel
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
-    parts = figure.subfigures(1, -(-len(titles) // abreast), squeeze=False)[0]
+    parts = figure.subfigures(1, max(1, -(-len(titles) // abreast)), squeeze=False)[0]
     legend: dict[str, Any] = {
         "handles": legend_dots([*LABELS.values()], [*COLOURS.values()]),
         "title": "the next column adds to",

@@ -129,7 +129,7 @@ def draw_trainings(curves: pd.DataFrame) -> Figure:
 
 
 def draw_curves(
-    figure: SubFigure, curves: Arrays, limits: Mapping[str, tuple[float, float]] | None = None
+    figure: SubFigure, curves: Arrays, limits: Mapping[str, tuple[float, float]]
 ) -> None:
     """Draw loss, exact match and squared norm of each run, and their mean, bold (Fig. 8 to 12).
 
@@ -145,7 +145,7 @@ def draw_curves(
             plain_log(ax)
         else:
             ax.set_ylim(0, 1.03 if title == "exact match" else None)
-        if limits is not None and title in limits:
+        if title in limits:
             ax.set_ylim(limits[title])
     axes[-1].set_xlabel("epoch")
 

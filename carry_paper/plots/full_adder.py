@@ -85,12 +85,7 @@ def _gate(ax: Axes, x: float, y: float, text: str, share: float) -> None:
     )
     ax.add_patch(box)
     ink = ON_DARK if share >= DARK_FROM else ON_LIGHT
-    look: dict[str, Any] = {
-        "ha": "center",
-        "va": "center",
-        "color": ink,
-        "linespacing": 1.2,
-    }
+    look: dict[str, Any] = {"ha": "center", "va": "center", "color": ink, "linespacing": 1.2}
     ax.text(x, y, f"{text}\n{share:.3f}", fontsize=7.5, **look)
 
 

@@ -104,7 +104,7 @@ class Drawing:
             draw_lines(self.ax, self.x, (TOKENS, DIGIT_SUMS), pattern, queries, self.colour)
         n_heads = len(self.side["last"])
         for head, pattern in enumerate(self.side["last"]):
-            decides = head == self.side["decision_head"]
+            of_head = DECISION_HEAD if head == self.side["decision_head"] else OTHER_HEAD
             shift = 0.05 * (head - (n_heads - 1) / 2)
             draw_lines(
                 self.ax,
@@ -112,7 +112,7 @@ class Drawing:
                 (DIGIT_SUMS, CARRY_INS),
                 pattern,
                 self.layout.answer,
-                decision_head_colour if decides else other_head_colour,
+                of_head,
             )
 
     def colour(self, query: int, key: int) -> str:
@@ -228,33 +228,23 @@ class Drawing:
         return entries
 
 
-def decision_head_colour(query: int, key: int) -> str:
-    """Return the colour of the decision head's lines."""
-    return DECISION_HEAD
-
-
-def other_head_colour(query: int, key: int) -> str:
-    """Return the colour of the lines of the last layer's other heads, which are dashed."""
-    return OTHER_HEAD
-
-
 def draw_lines(
     ax: Axes,
     x: Sequence[float],
     rows: tuple[float, float],
     pattern: NDArray[Any],
     queries: Iterable[int],
-    colour: Callable[[int, int], str],
+    colour: str | Callable[[int, int], str],
 ) -> None:
     """Draw lines from keys below to queries above, as wide as the attention `[query, key]`.
 
     `x` has the place of each position, and `rows` the heights of keys and queries. Only `queries`
-    have lines, in the `colour` that the function gives for a query and a key.
+    have lines, in the `colour`, or in the one that it gives for a query and a key.
     """
     keys_at, queries_at = rows
     for query in queries:
         for key in np.flatnonzero(pattern[query] >= DRAWN_ATTENTION).tolist():
-            line_colour = colour(query, key)
+            line_colour = colour if isinstance(colour, str) else colour(query, key)
             style: Any = DASHES if line_colour == OTHER_HEAD else "-"
             ax.plot(
                 [x[key], x[query]],

@@ -94,14 +94,9 @@ def plane_grid(
 
     Columns are layers and positions; or, with some `rows`, positions, numbered from 0.
 
-    Args:
-        figure: The figure.
-        planes: `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the variance, `layer`,
-            `position`, `after` `[plane]`, and what `hue` names, `[plane, sums]` or `[sums]`.
-        hue: The name of the labels 0, 1, …
-        names: The labels' names.
-        colours: The labels' colours.
-        rows: The steps that are drawn; all if there are none.
+    `planes` has `x`, `y` `[plane, sums]`, `share` `[plane, 2]` of the variance, `layer`,
+    `position`, `after` `[plane]`, and the labels 0, 1, … that `hue` names, `[plane, sums]` or
+    `[sums]`.
     """
     titles = _titles(planes, rows)
     row_titles = list(dict.fromkeys(row for row, _ in titles.values()))
@@ -195,14 +190,9 @@ def decision_figure(
     A line is the best threshold on the better axis, and its accuracy is below the plane. Digit sums
     of nine have a colour of their own where ten or more is decided.
 
-    Args:
-        sides: The arrays of `plane_grid`, with the `carry_class` of each sum.
-        patterns: The carry classes, which `carry_class` counts.
-        decisions: The rows.
-        height: The height of a side, in inches.
-        columns: The columns of the sum that are drawn, with their titles; all if None. Those in
-            which a row has nothing to decide are left out.
-        link: As in `sides.Layout`.
+    `sides` have the arrays of `plane_grid`, with the `carry_class` of each sum, which counts the
+    `patterns`. `columns` are those of the sum that are drawn, with their titles, all if None; those
+    in which a row has nothing to decide are left out. `height` and `link` are as in `sides.Layout`.
     """
     titles = columns or _column_titles(len(patterns[0]))
     open_cells = [[i for i in titles if _is_open(decision, patterns, i)] for decision in decisions]

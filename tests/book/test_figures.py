@@ -151,7 +151,7 @@ def test_planes_of_our_run_have_its_link_and_the_author_s_have_none():
     ]
 
 
-@pytest.mark.parametrize(("n_runs", "n_parts"), [(6, 3), (5, 3), (1, 1)])
+@pytest.mark.parametrize(("n_runs", "n_parts"), [(6, 3), (5, 3), (1, 1), (0, 1)])
 def test_runs_in_the_plane_of_carry_and_nine_stand_in_twos_on_a_phone(n_runs, n_parts):
     sums = pd.DataFrame(
         {"state": STATES, "carry": [0.0, 0.5, 1.0, 1.0], "nine": [0.0, 1.0, 0.0, 0.0]}

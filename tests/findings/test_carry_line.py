@@ -316,7 +316,7 @@ def test_columns_are_read_as_in_writing():
             lower = int(x[next_index:]) + int(y[next_index:])
             assert column.carry_in(a, b)[i] == (lower >= 10 ** (3 - next_index))
             chain = int(x[after_next:] or 0) + int(y[after_next:] or 0)
-            assert column.next_carry_in(a, b)[i] == (chain >= 10 ** (3 - after_next))
+            assert column.next_column.carry_in(a, b)[i] == (chain >= 10 ** (3 - after_next))
     assert carry_columns(config, 1) == []
 
 

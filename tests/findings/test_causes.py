@@ -8,6 +8,7 @@ from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig
 from carry_core.sums import Layout
 from carry_paper.findings import causes, neurons
+from carry_paper.findings.scrubbing import positions_of_column
 from tests.conftest import random_model
 from tests.helpers.tolerances import assert_close
 
@@ -73,19 +74,19 @@ def test_long_columns_look_as_the_trained_one_does():
     layout = Layout(6)
     pattern = torch.zeros(1, 1, layout.length, layout.length)
     for column in range(6):  # each looks at its own digits, and at the first digit on its right
-        keys = causes.column_positions(layout, column)[:2]
+        keys = positions_of_column(layout, column)[:2]
         if column == causes.TRAINED_COLUMN:
-            keys.append(causes.column_positions(layout, column + 1)[0])
-        for query in causes.column_positions(layout, column):
+            keys.append(positions_of_column(layout, column + 1)[0])
+        for query in positions_of_column(layout, column):
             pattern[0, 0, query, keys] = 1 / len(keys)
     imposed = causes.with_trained_attention(pattern, layout, 3)
     for column in range(3):
-        first, second, answer = causes.column_positions(layout, column)
+        first, second, answer = positions_of_column(layout, column)
         expected = torch.zeros(layout.length)
         expected[[first, second, first + 1]] = 1 / 3
         for query in (first, second, answer):
             assert_close(imposed[0, 0, query], expected)
-    rows = causes.long_rows(layout, 3)
+    rows = [row for column in range(3) for row in positions_of_column(layout, column)]
     other_queries = [query for query in range(layout.length) if query not in rows]
     assert_close(imposed[:, :, other_queries], pattern[:, :, other_queries])
 

@@ -222,8 +222,8 @@ def test_cells_by_own_digit_sum_add_up_and_few_pairs_have_no_share(measured):
     few[:, : corners.FEWEST_PAIRS - 1] = True
     moved = {(LOW, HIGH): torch.ones(TUPLES, dtype=torch.bool)}
     (cell,) = corners.cells(column._replace(right=few), moved)
-    assert cell.accuracy is None
-    assert corners.in_each_state([cell._asdict()]) is None
+    assert cell["accuracy"] is None
+    assert corners.in_each_state([cell]) is None
 
 
 def test_a_gradient_finds_a_line_where_means_have_none():
@@ -269,7 +269,7 @@ def test_an_illusion_is_caught():
         return unit(direction)[None]
 
     moved = corners.cells(column, corners.moved_by(model, column, illusion, swaps))
-    assert min(cell.accuracy for cell in moved) == 1
+    assert corners.lowest(moved) == 1
     parts = critiques.read_space(model, column, illusion)
     assert critiques.is_illusion(parts)
     honest = critiques.read_space(model, column, partial(corners.line_basis, column))
@@ -318,26 +318,19 @@ def explained():
         _, tens = carry_columns(hand_made(decider).config)
         model = hand_made(decider)
         fitted = corners.corners_of(model, tens, seeded(), 200)
-        of = scrubbing.scrubbed(model, fitted, seeded(), 800)
-        fields = {
-            "intact": scrubbing.loss_of(of, of.streams.resid_mid),
-            "resampled": scrubbing.everything_resampled(of, seeded()),
-            "by head": scrubbing.by_head(of, 0, scrubbing.CARRY, seeded()),
-            "wrong": scrubbing.by_head(of, 0, scrubbing.WRONG, seeded()),
-            "sums before": scrubbing.before_last_layer(of, seeded()),
-        }
+        fields = scrubbing.column_losses(model, fitted, 0, seeded(), 800)
         by_decider[decider] = {name: scrubbing.recovered(fields, name) for name in fields}
     return by_decider
 
 
 def test_the_algorithm_explains_a_network_that_follows_it_and_no_other(explained):
     assert explained["last"]["intact"] == 1
-    assert explained["last"]["by head"] > 0.99
-    assert explained["last"]["sums before"] > 0.99
-    assert explained["last"]["wrong"] < 0.8
+    assert explained["last"]["head: carry"] > 0.99
+    assert explained["last"]["digit sums before the last layer"] > 0.99
+    assert explained["last"]["head: wrong on purpose"] < 0.8
     # This network decides in its first layer: neither step of the hypothesis is its own.
-    assert explained["first"]["by head"] < 0.8
-    assert explained["first"]["sums before"] < 0.8
+    assert explained["first"]["head: carry"] < 0.8
+    assert explained["first"]["digit sums before the last layer"] < 0.8
 
 
 def test_whole_runs_are_measured_by_column():
@@ -360,7 +353,7 @@ def test_what_is_decided_needs_no_subspaces(monkeypatch):
     key = {"source": "ours", "group": MAIN, "recipe": "paper", "run": 0, "digits": 3}
     rows = [{**key, "reads": reads, **fields} for reads, fields in columns.items()]
     rows.append({**key, "digits": 6, "reads": "pos7", "states": None})
-    monkeypatch.setattr(line_table, "saved", lambda folder: pd.DataFrame(rows))
+    monkeypatch.setattr(line_table, "saved", lambda: pd.DataFrame(rows))
     summary = corner_table.decided(corner_table.saved())
     assert summary.reads.tolist() == ["pos7", "pos8"]
     assert summary.reason.notna().all()
@@ -396,7 +389,7 @@ def test_a_row_of_the_ledger_says_where_its_line_fails(monkeypatch):
         {**key, "reads": reads, "states": states_of(accuracies), "losses": losses}
         for reads, accuracies in (("pos8", tens), ("pos7", hundreds))
     ]
-    monkeypatch.setattr(line_table, "saved", lambda folder: pd.DataFrame(rows))
+    monkeypatch.setattr(line_table, "saved", lambda: pd.DataFrame(rows))
     monkeypatch.setattr(line_table, "of_weights", lambda table, loaded: table)
     evidence = SimpleNamespace(group=lambda name: SimpleNamespace(numbers=[2]))
     (measured,) = corner_table.line(evidence).to_dict("records")
@@ -473,8 +466,7 @@ def test_criteria_count_runs_columns_and_held_back_seeds():
         place = 0.1 * run / 64 + (0 if is_late else 1)
         quick.append(("ours", MAIN, "quick", run, 3, "pos7", True, True, place, 0, 1, None))
     late = pd.Series({row[3]: float(row[3] % 2) for row in quick})
-    plane, random, place, explained = corner_table.criteria(summary_of(leading + quick), late)
-    assert (plane.hits, plane.of, plane.holds) == (1, 2, False)
-    assert (random.hits, random.of, random.holds) == (1, 2, False)
-    assert (place.hits, place.of, place.holds) == (6, 6, True)
-    assert (explained.hits, explained.of, explained.holds) == (1, 2, False)
+    criteria = corner_table.criteria(summary_of(leading + quick), late)
+    plane = random = explained = (1, 2, False)
+    outcomes = [plane, random, (6, 6, True), explained]
+    assert [*zip(criteria.hits, criteria.of, criteria.holds, strict=True)] == outcomes

@@ -361,18 +361,3 @@ def test_the_correlation_with_no_carries_is_taken_run_by_run():
 )
 def test_a_model_without_a_head_adds_forgets_or_does_little(with_carry_in, without, tendency):
     assert heads.tendency(with_carry_in, without) == tendency
-
-
-def test_a_row_of_accuracies_leaves_out_the_last_position_and_correlates_all():
-    rows = []
-    for run, accuracy in {3: 0.0, 5: 0.5}.items():
-        rows.append(("final MLP", run, "pos8", True, accuracy, 1.0))
-        rows.append(("final MLP", run, "pos8", False, 1.0, 0.0))
-        rows.append(("final MLP", run, "pos9", False, 0.25, 0.0))
-    columns = ["ablation", "run", "position", "carry_in", "accuracy", "corrected"]
-    cells = pd.DataFrame(rows, columns=columns)
-    table = heads.accuracies_of_runs(cells)["final MLP"]
-    assert table["carry-in"].to_dict() == {3: 0.0, 5: 0.5}
-    assert table["no carry-in"].to_dict() == {3: 1.0, 5: 1.0}
-    correlations = heads.no_carry_correlations(cells)
-    assert table["correlation"].tolist() == pytest.approx(correlations.tolist())

@@ -47,7 +47,7 @@ def test_answers_are_those_of_the_model_with_the_other_neurons_ablated(filled):
     neurons = (torch.arange(model.config.d_ff) % 2 == 0).repeat(N_SETS, 1)
     neurons[1, 3:] ^= True  # far from the first set, though both have some
     neurons[2, 2:4] ^= True  # near it
-    assert last_layer._shared(neurons).is_near.tolist() == [True, False, True]
+    assert last_layer._shared(neurons)[0].tolist() == [True, False, True]
     sets = some_sets(len(a))
     for row, sums, answer in zip(neurons, sets, filled.answers(neurons, sets), strict=True):
         without = Ablation(neurons={(last, int(i)) for i in (~row).nonzero()})

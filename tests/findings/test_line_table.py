@@ -11,6 +11,7 @@ from carry_core import runs
 from carry_core.errors import BadInput
 from carry_paper.findings import carry_line, line_table
 from carry_paper.findings.evidence import Evidence
+from carry_paper.schemas import rounded
 from carry_train.groups import GROUPS
 from tests.findings.test_interchange import hand_made
 
@@ -55,7 +56,7 @@ def test_a_group_is_measured_stored_and_read_back(planted, data):
     assert table.late[:4].tolist() == [1, 1, 0, 0]
     for name in (*line_table.PARTS, *line_table.BY_STATES):
         for stored, measured in zip(table[name][:4], planted[name][:4], strict=True):
-            assert json.dumps(stored) == json.dumps(line_table._rounded(measured))
+            assert json.dumps(stored) == json.dumps(rounded(measured, line_table.DECIMALS))
     for name in (*line_table.PARTS, "line_critiques", "plane_critiques"):
         assert table[name][4:].isna().all()
     assert all("of the sums right" in states["reason"] for states in table.states[4:])
