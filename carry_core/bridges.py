@@ -5,16 +5,12 @@ are modules, so that libraries that look into modules, such as nnsight and pyven
 as well.
 """
 
-import re
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
-from carry_core.model import ModelConfig, Transformer, checked_config
-
-OLDEST = (3, 9)  # the first TransformerLens that has what is imported here, by these names
+from carry_core.model import Transformer, checked_config
 
 # TransformerLens's names of the points of a block that it calls otherwise than by `hook_`.
 NAMES_THERE = {
@@ -45,20 +41,40 @@ def to_transformer_lens(model: Transformer) -> Any:
     model's device, and in its mode; `.eval()` is needed by the helpers of version 4.
 
     Raises:
-        BadInput: TransformerLens is missing or too old, or this is no model.
+        BadInput: This is no model, or there is no such TransformerLens.
     """
     config = checked_config(model)
-    check_transformer_lens()
-    # They are imported here, since most users do without.
-    from transformer_lens import ActivationCache, HookedRootModule
-    from transformer_lens.hook_points import HookPoint
+    try:
+        # They are imported here, since most users do without. Before 3.9 they had other names.
+        from transformer_lens import ActivationCache, HookedRootModule
+        from transformer_lens.config import TransformerLensConfig
+        from transformer_lens.hook_points import HookPoint
+    except ImportError as error:
+        raise BadInput(
+            f"There is no TransformerLens 3.9 or newer ({error}): "
+            "pip install 'carry-core[lens]' --upgrade."
+        ) from error
+
+    lens_config = TransformerLensConfig(
+        d_model=config.d_model,
+        d_head=config.d_head,
+        n_layers=config.layers,
+        n_ctx=config.layout.length,
+        n_heads=config.heads,
+        d_mlp=config.d_ff,
+        d_vocab=model.embed.num_embeddings,
+        device=str(model.device),
+        default_prepend_bos=False,
+        positional_embedding_type="rotary",
+        dtype=model.embed.weight.dtype,
+    )
 
     class LensTransformer(HookedRootModule):  # type: ignore[misc]
         """A `Transformer` whose activations go through TransformerLens's hook points."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.cfg = _lens_config(model, config)
+            self.cfg = lens_config
             self.config = self.cfg  # pyvene expects it by this name
             self.transformer = model
             self.blocks = nn.ModuleList(nn.Module() for _ in range(config.layers))
@@ -86,39 +102,6 @@ def to_transformer_lens(model: Transformer) -> Any:
             return logits, cache
 
     return LensTransformer()
-
-
-def check_transformer_lens() -> None:
-    """Raise `BadInput` unless TransformerLens is installed, and new enough."""
-    remedy = "pip install 'carry-core[lens]'"
-    try:
-        installed = version("transformer-lens")
-    except PackageNotFoundError as error:
-        raise BadInput(f"TransformerLens is not installed: {remedy}.") from error
-    numbers = tuple(map(int, re.findall(r"\d+", installed)[:2]))
-    if numbers < OLDEST:
-        raise BadInput(
-            f"TransformerLens {installed} is too old: expected 3.9 or newer; {remedy} --upgrade."
-        )
-
-
-def _lens_config(model: Transformer, config: ModelConfig) -> Any:
-    """Return the model's shape as TransformerLens's helpers read it."""
-    from transformer_lens.config import TransformerLensConfig
-
-    return TransformerLensConfig(
-        d_model=config.d_model,
-        d_head=config.d_head,
-        n_layers=config.layers,
-        n_ctx=config.layout.length,
-        n_heads=config.heads,
-        d_mlp=config.d_ff,
-        d_vocab=model.embed.num_embeddings,
-        device=str(model.device),
-        default_prepend_bos=False,
-        positional_embedding_type="rotary",
-        dtype=model.embed.weight.dtype,
-    )
 
 
 def _add_module(root: nn.Module, name: str, module: nn.Module) -> None:

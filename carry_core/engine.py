@@ -82,10 +82,7 @@ OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__"
 
 
 def methods() -> list[object]:
-    """Return the methods of a model's classes, and its module's functions, as they are now.
-
-    Somebody may replace one.
-    """
+    """Return the methods of a model's classes, and its module's functions, as they are now."""
     current = [vars(nn.Module)[name] for name in OF_EVERY_MODULE]
     current += [f for f in vars(sys.modules[Transformer.__module__]).values() if callable(f)]
     for module in MODULES:
@@ -93,7 +90,9 @@ def methods() -> list[object]:
     return current
 
 
-METHODS = methods()  # as they were written, for an engine that reads weights instead
+# As they were written. An engine that reads weights serves a model only while they are the same. It
+# is imported at the first measurement, when one may have been replaced: so they are recorded here.
+METHODS = methods()
 
 
 def engine() -> Engine:

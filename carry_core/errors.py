@@ -27,10 +27,9 @@ def check_whole(name: str, value: object, low: int, high: int, unit: str = "") -
     `unit` names what the parameter counts, for the message.
     """
     if type(value) is not int or not low <= value <= high:
-        kind = " is text" if isinstance(value, str) else ""
         counted = f" of {unit}" if unit else ""
         raise BadInput(
-            f"{name}={value!r}{kind}: expected a whole number{counted} from {low:,} to {high:,}."
+            f"{name}={value!r}: expected a whole number{counted} from {low:,} to {high:,}."
         )
 
 

@@ -32,21 +32,6 @@ def no_hook(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def cache_hook(cache: dict[str, Tensor], *names: str) -> TensorHook:
-    """Return a hook that puts the named activations (all if none are named) into `cache`.
-
-    Each name in it is a `Point`, which knows the positions.
-    """
-
-    def hook(name: str, tensor: Tensor) -> Tensor:
-        if not names or name in names:
-            cache.pop(name, None)  # an equal name, which may be of other positions
-            cache[name] = tensor
-        return tensor
-
-    return hook
-
-
 @dataclass(frozen=True)
 class HookAt:
     """A hook that acts at some hook points only. The model does not call it at the others.

@@ -19,7 +19,7 @@ from torch import Tensor
 from carry_core import carries
 from carry_core.engine import Passes, engine
 from carry_core.errors import BadInput, check_whole
-from carry_core.hooks import Hook, Names, Point, plain_name, requested_points
+from carry_core.hooks import Hook, HookAt, Names, Point, plain_name, requested_points
 from carry_core.interventions import BATCH as BATCH
 from carry_core.interventions import (
     INTACT,
@@ -492,11 +492,26 @@ def activations(
             Point(name, config.positions_at(hook_name, read)): hook_name
             for name, hook_name in hook_names.items()
         }
+    points = frozenset(hook_names.values())
+    cache: dict[str, Tensor] = {}
+
+    def keep(point: str, x: Tensor) -> Tensor:
+        cache[point] = x
+        return x
+
+    logits_of: Passes | None = None
+    # An engine's watcher sees the intact model from here on, without the logits.
+    first_watched = config.hook_names.index("blocks.0.resid_mid")
+    if ablation == INTACT and points <= {*config.hook_names[first_watched:-1]}:
+        logits_of = engine().passes(model, [], read, HookAt(points, keep))
     hook = ablation.hook(model, read=read)
     batches: dict[str, list[Tensor]] = {name: [] for name in hook_names}
     for batch_a, batch_b in zip(a.split(BATCH), b.split(BATCH), strict=True):
         tokens = encode(batch_a, batch_b, model.config.layout).to(model.device)
-        cache = activations_at(model, tokens, set(hook_names.values()), read, hook)
+        if logits_of is not None:
+            logits_of(tokens)
+        else:
+            cache = activations_at(model, tokens, points, read, hook)
         for name, hook_name in hook_names.items():
             batches[name].append(cache[hook_name])
     return {name: torch.cat(parts) for name, parts in batches.items()}

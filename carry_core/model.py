@@ -44,7 +44,6 @@ from carry_core.hooks import (
     Names,
     PassEnd,
     TensorHook,
-    cache_hook,
     changed_by,
     checked_hook,
     hook_of_functions,
@@ -376,14 +375,17 @@ class Transformer(nn.Module):
         our spelling. Activations are as they are after `hook`.
         """
         requested = requested_points(names, self.config.hook_names)
+        points = {str(name): self.config.hook_name(name) for name in requested}
         cache: dict[str, Tensor] = {}
-        keep = cache_hook(cache, *map(self.config.hook_name, requested))
 
         def change_and_keep(name: str, x: Tensor) -> Tensor:
-            return keep(name, changed_by(hook, name, x))
+            x = changed_by(hook, name, x)
+            if name in points.values():
+                cache[name] = x
+            return x
 
         logits = self.forward(tokens, change_and_keep)
-        return logits, {str(name): cache[self.config.hook_name(name)] for name in requested}
+        return logits, {name: cache[point] for name, point in points.items()}
 
     def run_with_hooks(self, tokens: Tensor, hooks: Hooks) -> Float[Tensor, "batch pos vocab"]:
         """Return the logits while functions change activations.

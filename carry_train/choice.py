@@ -1,6 +1,5 @@
 """The precision of a training: what this machine has for a group, and which is the fastest."""
 
-import math
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -105,14 +104,10 @@ def fastest(precisions: Collection[Precision], group: Group, batch: int, device:
     return min(candidates, key=lambda choice: step_seconds(group, batch, 1, device, choice))
 
 
-def n_parameters(group: Group) -> int:
-    """Return the number of parameters of a model of the group."""
-    return sum(math.prod(shape) for shape in parameter_shapes(group.config).values())
-
-
 def size(group: Group, batch: int) -> int:
     """Return the multiplications of a forward pass of a batch, but for those of attention."""
-    return n_parameters(group) * batch * group.config.layout.length
+    n_parameters = sum(shape.numel() for shape in parameter_shapes(group.config).values())
+    return n_parameters * batch * group.config.layout.length
 
 
 @cache
@@ -141,5 +136,5 @@ def step_seconds(group: Group, batch: int, n_runs: int, device: str, precision: 
 def multiplies_bf16(device: str) -> bool:
     """Return True if bf16 is known to be faster than fp32 on the device."""
     if device.startswith("cpu"):
-        return bool(fused.bf16_instructions())
+        return fused.has_bf16()
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))

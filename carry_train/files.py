@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from carry_core.errors import BadInput
 from carry_core.files import reading
 from carry_core.runs import FORMAT, History, Record, Weights, are_finite
+from carry_train.groups import Group
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -160,13 +161,13 @@ def sha256(path: Path) -> str:
 
 
 def save_run(
-    path: Path, group: Any, weights: Weights, record: Record, curves: History | None = None
+    path: Path, group: Group, weights: Weights, record: Record, curves: History | None = None
 ) -> None:
     """Write a run's pair of files, both or neither.
 
     Args:
         path: The path of the safetensors file; learning curves are written beside it.
-        group: The run's group, or anything else that has its `name` and its `config`.
+        group: The run's group, of which its name and its config are written.
         weights: Parameters by name, snapshots under `epoch_500/…`.
         record: At least `run`, `recipe` and `epochs`.
         curves: Learning curves, `[row, …]` each.

@@ -92,13 +92,12 @@ def why_not(format: str) -> str:
     return ""
 
 
-def bf16_instructions() -> bool | None:
-    """Return True if the processor has instructions for bf16; None where that is not known.
+def has_bf16() -> bool:
+    """Return True if the processor is known to have instructions for bf16.
 
     Without them PyTorch emulates bf16, which makes a training step ten times slower.
     """
-    instructions = processor.this().instructions
-    return not BF16_INSTRUCTIONS.isdisjoint(instructions) if instructions else None
+    return not BF16_INSTRUCTIONS.isdisjoint(processor.this().instructions)
 
 
 def _cannot(format: str, reason: str) -> BadInput:

@@ -12,7 +12,7 @@ from carry_train.gpu import GpuStep, Sums
 from carry_train.groups import Group, Recipe
 from carry_train.precisions import Precision
 from carry_train.stacked import Stack, threshold_of
-from carry_train.trainer import MOMENTS, TRITON_VERSION, State, Trainer
+from carry_train.trainer import MOMENTS, State, Trainer
 
 
 class GpuTrainer(Trainer):
@@ -71,9 +71,6 @@ class GpuTrainer(Trainer):
             zip(MOMENTS, (self.gpu_step.exp_avg, self.gpu_step.exp_avg_sq), strict=True)
         )
         return {key: self.gpu_step.flat.views(values) for key, values in averages.items()}
-
-    def step_version(self) -> dict[str, int]:
-        return {"step": TRITON_VERSION}
 
     def dropout_state(self, i: int) -> dict[str, Any]:
         """Return nothing: the masks follow from the run's seed and the number of the step."""

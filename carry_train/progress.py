@@ -12,28 +12,12 @@ from typing import Any, NamedTuple
 from carry_core import runs
 from carry_core.errors import BadInput
 from carry_core.runs import run_path
-from carry_train import fused
 from carry_train.checkpoints import Checkpoints
 from carry_train.choice import check_precision, choose
 from carry_train.groups import Group, Recipe
-from carry_train.precisions import (
-    FUSED_BF16,
-    FUSED_FP32,
-    TORCH_FP32,
-    TRITON_BF16,
-    Precision,
-    Request,
-    named,
-)
+from carry_train.precisions import TORCH_FP32, Precision, Request, named
 from carry_train.seeds import OWN, Seeds
-from carry_train.trainer import TRITON_VERSION
-
-# The steps that PyTorch does not take have versions.
-VERSIONS = {
-    FUSED_FP32: fused.VERSIONS["fp32"],
-    FUSED_BF16: fused.VERSIONS["bf16"],
-    TRITON_BF16: TRITON_VERSION,
-}
+from carry_train.trainer import VERSIONS
 
 
 class Progress(NamedTuple):

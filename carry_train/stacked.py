@@ -42,7 +42,6 @@ def scale_of(threshold: int) -> float:
 
 
 THRESHOLD = threshold_of(DROPOUT)  # that of the paper's rate
-SCALE = scale_of(THRESHOLD)
 DRAWS_PER_WORD = 4  # from 64 random bits
 
 

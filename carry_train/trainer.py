@@ -21,7 +21,16 @@ from carry_core.model import ModelConfig, parameter_shapes
 from carry_train import fused
 from carry_train.fused import FusedStep
 from carry_train.groups import N_LONG, Group, Recipe
-from carry_train.precisions import FUSED, TORCH_BF16, TORCH_FP32, TORCH_TF32, Precision
+from carry_train.precisions import (
+    FUSED,
+    FUSED_BF16,
+    FUSED_FP32,
+    TORCH_BF16,
+    TORCH_FP32,
+    TORCH_TF32,
+    TRITON_BF16,
+    Precision,
+)
 from carry_train.seeds import OWN, Seeds
 from carry_train.stacked import Masks, Stack, threshold_of
 
@@ -31,8 +40,13 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's moving averages, as PyTorch calls them
 BETAS = (0.9, 0.98)
 EPSILON = 1e-8
-# Raise the version of the step in Triton (`gpu`) with any change that moves a bit.
-TRITON_VERSION = 1
+# The versions of the steps that PyTorch does not take. Raise that of the step in Triton (`gpu`)
+# with any change that moves a bit.
+VERSIONS = {
+    FUSED_FP32: fused.VERSIONS["fp32"],
+    FUSED_BF16: fused.VERSIONS["bf16"],
+    TRITON_BF16: 1,
+}
 TEST_BATCH = 2048  # sums per run
 
 
@@ -379,8 +393,9 @@ class Trainer:
             "batches": self.done,
             **self.made_by,
             "adam_step": self.adam_steps(),
-            **self.step_version(),
         }
+        if self.precision in VERSIONS:
+            shared["step"] = VERSIONS[self.precision]
         states = []
         for i, run in enumerate(self.runs):
             record = shared | {
@@ -442,12 +457,6 @@ class Trainer:
             state = {key: torch.zeros_like(p) for key in MOMENTS}
             step = torch.tensor(float(number), device=self.device)
             self.optimiser.state[p] = state | {"step": step}
-
-    def step_version(self) -> dict[str, int]:
-        """Return the version of the step's rounding, for a checkpoint; PyTorch's has none."""
-        if self.fused is None:
-            return {}
-        return {"step": fused.VERSIONS[self.precision.format]}
 
     def dropout_state(self, i: int) -> dict[str, Any]:
         """Return the state of the masks of the run at place i of the stack."""

@@ -9,9 +9,9 @@ import torch
 
 from carry_core import interventions, measure, sums
 from carry_core.errors import BadInput
-from carry_core.hooks import HookAt, cache_hook
+from carry_core.hooks import HookAt
 from carry_core.interventions import INTACT, Ablation, Combined, Intervention, MeanAblation, Patch
-from carry_core.model import ModelConfig, Transformer
+from carry_core.model import ModelConfig, Transformer, activations_at
 from carry_fast.blocks import PlainBlock
 from carry_fast.prefixes import SharedPrefix
 from carry_paper.findings import heads
@@ -129,13 +129,12 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
     name = f"blocks.{config.layers - 1}.resid_mid"
     # patches have their own
     sources = [source if isinstance(i, MeanAblation) else None for i in interventions]
-    shared = SharedPrefix(model, interventions, read, cache_hook(cache, name), sources)
+    watch = HookAt(frozenset({name}), lambda point, x: cache.update({point: x}))
+    shared = SharedPrefix(model, interventions, read, watch, sources)
     for intervention, reference, logits in zip(interventions, sources, shared(tokens), strict=True):
         alone = model(tokens, intervention.hook(model, reference, read), read)
         assert_close(logits, alone, msg=str(intervention))
-    watched = cache[name]
-    model(tokens, cache_hook(cache, name), read)
-    assert_close(watched, cache[name])
+    assert_close(cache[name], activations_at(model, tokens, [name], read)[name])
 
 
 def test_what_interventions_have_in_common_is_computed_once(monkeypatch):

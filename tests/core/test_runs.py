@@ -10,16 +10,10 @@ from carry_core.errors import BadInput
 from carry_core.model import ModelConfig, Transformer
 from carry_paper import catalogue
 from carry_train.files import save_run
+from carry_train.groups import Group
 
 NAME = "mine"  # no name of the paper's, so that nothing but the files says what it is
 CONFIG = ModelConfig(layers=1, width=2, d_model=16, heads=2, d_ff=8)
-
-
-class Mine:
-    """A group, as far as `save_run` is concerned."""
-
-    name = NAME
-    config = CONFIG
 
 
 @pytest.fixture
@@ -32,7 +26,7 @@ def save(root, recipe="paper", run=0, epochs=10):
     torch.manual_seed(run)
     weights = Transformer(CONFIG).state_dict()
     record = {"recipe": recipe, "run": run, "epochs": epochs}
-    save_run(runs.run_path(root, NAME, recipe, run), Mine(), weights, record)
+    save_run(runs.run_path(root, NAME, recipe, run), Group(NAME, CONFIG), weights, record)
     return weights
 
 
@@ -77,10 +71,9 @@ def test_runs_of_two_lengths_are_not_loaded_together(root):
 def test_files_of_two_shapes_are_not_loaded_together(root):
     save(root, run=0)
     other = ModelConfig(layers=2, width=2, d_model=16, heads=2, d_ff=8)
-    group = type("Group", (), {"name": NAME, "config": other})()
     record = {"recipe": "paper", "run": 1, "epochs": 10}
     path = runs.run_path(root, NAME, "paper", 1)
-    save_run(path, group, Transformer(other).state_dict(), record)
+    save_run(path, Group(NAME, other), Transformer(other).state_dict(), record)
     with pytest.raises(BadInput, match="were not trained alike"):
         load(path.parent)
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from carry_core import measure
-from carry_core.hooks import HookAt, cache_hook, no_hook
+from carry_core.hooks import HookAt, no_hook
 from carry_core.interventions import INTACT, Ablation, Patch
+from carry_core.model import activations_at
 from carry_fast.blocks import PlainBlock, Zeroed
 from carry_fast.prefixes import SharedPrefix, changes_of, zeroed_in
 from tests.conftest import SHAPES, TRIED, drawn, random_model, tokens_of, zero_ablations
@@ -56,13 +57,12 @@ def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
     read, tokens = config.layout.answer, tokens_of(config)
     ablations = zero_ablations(config)[1:6]
     unwatched = measure.predict(model, a, b, ablations)
+    seen = {}
     from_mid_on = config.hook_names[config.hook_names.index("blocks.0.resid_mid") : -1]
     for name in from_mid_on[::2]:
-        expected, seen = {}, {}
-        model(tokens, cache_hook(expected, name), read)
-        watch = HookAt(frozenset({name}), cache_hook(seen, name))
+        watch = HookAt(frozenset({name}), lambda point, x: seen.update({point: x}))
         answers = measure.predict(model, a, b, ablations, watch=watch)
-        assert_close(seen[name], expected[name], msg=name)
+        assert_close(seen[name], activations_at(model, tokens, [name], read)[name], msg=name)
         assert all(map(torch.equal, answers, unwatched)), name
 
 

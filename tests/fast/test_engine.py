@@ -50,12 +50,15 @@ def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
                 "table": measure.accuracy(model, a, b, conditions),
                 "decision head": measure.carries_moved_by_heads(model),
                 "exact": measure.exact_match_without_heads(model),
+                "activations": measure.activations(model, a, b, lambda point: "mlp" in point),
             }
         )
     plain, fast = measured
     pd.testing.assert_frame_equal(plain["table"], fast["table"])
     assert plain["decision head"] == fast["decision head"]
     assert plain["exact"] == fast["exact"]
+    for point, x in plain["activations"].items():
+        assert_close(fast["activations"][point], x, msg=point)
 
 
 def test_a_patch_from_another_source_is_another_change():

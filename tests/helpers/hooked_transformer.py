@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from carry_core import bridges
 from carry_core.errors import BadInput
 from carry_core.model import Transformer
 
@@ -19,9 +18,8 @@ def hooked_transformer(model: Transformer) -> Any:
     values, as the released code of the paper does, so its attention is changed to do so.
 
     Raises:
-        BadInput: TransformerLens is missing or too old, or is 4 or newer, which has no such model.
+        BadInput: TransformerLens is 4 or newer, which has no such model.
     """
-    bridges.check_transformer_lens()
     if int(re.findall(r"\d+", version("transformer-lens"))[0]) >= 4:
         raise BadInput("TransformerLens 4 has no model of its own: expected 3.9.")
     # They are imported here, since most users do without.

@@ -9,7 +9,7 @@ from carry_core.model import ModelConfig, Transformer
 from carry_fast import layers
 from carry_train.groups import find
 from carry_train.seeds import OWN
-from carry_train.stacked import SCALE, THRESHOLD, Masks, Stack, threshold_of
+from carry_train.stacked import THRESHOLD, Masks, Stack, scale_of, threshold_of
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -74,7 +74,7 @@ def test_dropout_falls_where_the_released_code_has_it(config, model):
             mask = mask.transpose(0, 1)
         full = torch.ones_like(x)  # positions behind the last block's shortcut are never read
         full[..., -mask.shape[-2] :, :] = mask
-        return x * full * SCALE
+        return x * full * scale_of(THRESHOLD)
 
     plain = model(sums.encode(a, b, config.layout), dropout)[:, list(config.layout.loss_positions)]
     assert_close(logits[0].transpose(0, 1), plain)
