@@ -226,8 +226,7 @@ def picked(measured: Fields, path: str) -> Picked:
                 raise BadInput(
                     f"What was measured has no field {path!r}: measure it anew."
                 ) from error
-    if isinstance(node, Mapping):
-        others = {name: x for name, x in node.items() if name not in (VALUE, "variance")}
-        return Picked(node.get(VALUE), node.get("variance") or 0.0, others)
-    others = {name: x for name, x in measured.items() if name not in (VALUE, "variance")}
-    return Picked(node, 0.0, others)
+    if not isinstance(node, Mapping):
+        node = {**measured, VALUE: node, "variance": 0.0}
+    fields = dict(node)
+    return Picked(fields.pop(VALUE, None), fields.pop("variance", None) or 0.0, fields)

@@ -564,14 +564,3 @@ def _band(bands: Bands, share: Fraction) -> str:
     if share >= bands.mostly:
         return "mostly"
     return "differs" if share <= bands.differs else "mixed"
-
-
-def _takes_more_runs(quantifier: str, verdict: str) -> bool:
-    """Return True if one or two runs cannot give this verdict.
-
-    They can show that there are such runs, and contradict what is said of all, but not what is said
-    of most.
-    """
-    if quantifier not in BANDS:
-        return False
-    return quantifier == "most" or verdict in ("reproduced", "mostly")

@@ -159,7 +159,7 @@ def test_runs_that_cannot_say_do_not_count():
     values = {(MAIN, run): value for run, value in enumerate([0.9, None, 0.1, None])}
     claim = claims.claims()["finding/staircase"]
     of_four = combined(claim.id, *of_runs("heads.staircase", values))
-    assert of_four.counts == {MAIN: Count(1, 2)}
+    assert of_four.counts[ledger.AS_IT_IS] == {MAIN: Count(1, 2)}
     judged = ledger.judged(claim, "ours", of_four)
     assert (judged.verdict, judged.settles) == ("mixed", "")
     nobody = of_runs("heads.staircase", {(MAIN, run): None for run in range(6)})
@@ -199,7 +199,7 @@ def test_a_finding_of_one_run_is_judged_on_the_run_that_the_paper_shows():
     assert claims.claims()[name].single
     author = ledger.by_id("author")
     of_row = ledger.combine(claims.claims()[name], author.measured)
-    assert [count.n_runs for count in of_row.counts.values()] == [1]
+    assert [count.n_runs for count in of_row.counts[ledger.AS_IT_IS].values()] == [1]
     assert len(of_row.row.runs) > 1
     assert (
         f"Judged on run {registry.entry(name).shown_run}, which the paper shows."
@@ -220,7 +220,7 @@ def test_a_row_knows_its_runs_and_what_else_was_measured():
         2,
     )
     assert f"{MAIN}: the one run shows it." in row.detail
-    assert row.shown_by_group == f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}."
+    assert row.detail.endswith(f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}.")
     assert row.value == 0.004
 
 
