@@ -100,9 +100,9 @@ def is_stored(source: str, folder: Path | None = None) -> bool:
 
 def read(source: str, folder: Path | None = None) -> pd.DataFrame:
     """Return a source's rows, none if nothing was measured; raise `BadInput` for damage."""
-    if not is_stored(source, folder):
-        return pd.DataFrame(columns=COLUMNS)
     path = path_of(source, folder)
+    if not os.path.lexists(path):
+        return pd.DataFrame(columns=COLUMNS)
     return _read(path, source, path.stat().st_mtime_ns).copy()
 
 

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, compress
 from pathlib import Path
 from statistics import mean
@@ -126,11 +126,11 @@ def leading_recipes(table: pd.DataFrame) -> dict[str, str]:
         if n_runs.get("paper", 0) >= catalogue.ENOUGH:
             leading[str(name)] = "paper"
             continue
-        group = groups.find(str(name))
-        ranks = []
-        for recipe, n in n_runs.items():
-            ranks.append((n, catalogue.epochs_of_recipe(group, recipe), recipe))
-        leading[str(name)] = max(ranks)[-1]
+        candidates = list(n_runs.index[n_runs == n_runs.max()])
+        if len(candidates) > 1:
+            epochs_of = partial(catalogue.epochs_of_recipe, groups.find(str(name)))
+            candidates.sort(key=epochs_of, reverse=True)
+        leading[str(name)] = candidates[0]
     return leading
 
 
@@ -539,7 +539,7 @@ def judged(
         judgement, at_bars = _judge_finding(claim, source, combined, theirs)
     else:
         judgement = _judge_number(claim, source, combined, theirs, table)
-        at_bars = _number_at_bars(claim, combined) if source == "author" else {}
+        at_bars = _number_at_bars(claim, combined, judgement) if source == "author" else {}
     by_group = combined.counts.get(AS_IT_IS, {})
     sentences = [row.detail, judgement.detail]
     if len(by_group) > 1:
@@ -554,7 +554,7 @@ def judged(
         interval=stored(judgement.interval),
         settles=judgement.settles,
         table=table,
-        sensitivity={bar: other for bar, other in at_bars.items() if other != judgement.verdict},
+        sensitivity=at_bars,
     )
     return replace(row, why=why(row, claim, source))
 
@@ -598,7 +598,7 @@ def why(row: Row, claim: Claim, source: str) -> Why | None:
 def _judge_finding(
     claim: Claim, source: str, combined: Combined, theirs: Combined
 ) -> tuple[verdicts.Judgement, dict[str, str]]:
-    """Return the judgement of a finding, and its verdict at other bars.
+    """Return the judgement of a finding, and the other verdicts that it has at other bars.
 
     Ours are compared with the author's at the same bar.
     """
@@ -614,7 +614,8 @@ def _judge_finding(
             other = verdicts.judge_finding(claim, source, counts, theirs.counts.get(AS_IT_IS, {}))
             without[run] = other.verdict
         judgement = verdicts.hangs_on_a_control(judgement, without)
-    return judgement, {bar: other.verdict for bar, other in judgements.items()}
+    verdict = judgement.verdict
+    return judgement, {bar: x.verdict for bar, x in judgements.items() if x.verdict != verdict}
 
 
 def _judge_number(
@@ -635,8 +636,10 @@ def _judge_number(
     return verdicts.judge_ours(claim, value, values, stacked(author_runs), n_runs, table)
 
 
-def _number_at_bars(claim: Claim, combined: Combined) -> dict[str, str]:
-    """Return the verdict on a count of the author's runs at other bars of its rule.
+def _number_at_bars(
+    claim: Claim, combined: Combined, judgement: verdicts.Judgement
+) -> dict[str, str]:
+    """Return the other verdicts that a count of the author's runs has at other bars of its rule.
 
     Ours are compared with his, which other bars count otherwise.
     """
@@ -644,7 +647,8 @@ def _number_at_bars(claim: Claim, combined: Combined) -> dict[str, str]:
     for bar, counted in combined.values_at.items():
         row = replace(combined.row, value=sum(counted), runs=counted)
         at_bar = _judge_number(claim, "author", replace(combined, row=row), NO_RUNS)
-        at_bars[bar] = at_bar.verdict
+        if at_bar.verdict != judgement.verdict:
+            at_bars[bar] = at_bar.verdict
     return at_bars
 
 
@@ -662,7 +666,7 @@ def stored(value: Any) -> Any:
     if isinstance(value, float):
         return None if math.isnan(value) else round(value, DECIMALS)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [stored(entry) for entry in value]
+        return list(map(stored, value))
     return value
 
 

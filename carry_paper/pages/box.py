@@ -98,23 +98,27 @@ def line_of(
         apart: The ids of cells that are counted apart, and not shown beside others.
         others: The runs that a page shows, if they are not those behind the rows of their group.
     """
-    all_claims = [claims()[name]] if name in claims() else chosen(name)
-    of_line = [claim for claim in all_claims if claim.id not in apart] or all_claims
+    if name in claims():
+        of_line = [claims()[name]]
+    else:
+        of_line = [claim for claim in chosen(name) if claim.id not in apart] or chosen(name)
     claim = of_line[0]
     paper = ""
     if claim.finding:
         paper = "one run" if claim.single else row_words.QUANTITIES[claim.quantifier]
     elif not claim.table and claim.paper is not None:
         paper = row_words.number(claim.paper, claim)
-    rows: dict[str, list[Row]] = {source: [] for source in stored}
+    rows = {}
+    sides = {}
+    for source, by_id in stored.items():
+        own = [by_id[cell.id] for cell in of_line]
+        if others is not None and others.source == source:
+            own = [row for row in own if others.group not in row.groups]
+        rows[source] = own
+        sides[source] = side(source, own) if own else None
     names = set[str]()
     for cell in of_line:
         names.update(registry.entry(cell.id).all_groups)
-        for source, by_id in stored.items():
-            row = by_id[cell.id]
-            if others is None or source != others.source or others.group not in row.groups:
-                rows[source].append(row)
-    sides = {source: side(source, own) if own else None for source, own in rows.items()}
     lanes = strips.lanes(of_line, rows)
     return Line(words or claim.short or claim.words, claim, paper, rows, sides, lanes, names)
 
@@ -194,18 +198,26 @@ def verdict_box(
     names = list(ids)
     apart = tally.uninformative(stored) if {*names} - claims().keys() else {}
     own_words = words or {}
-    lines = [line_of(name, own_words.get(name), stored, apart, others) for name in names]
-    judged = [line for line in lines if not line.groups or group in (None, *line.groups)]
-    if others is not None and not any(others.group in line.groups for line in judged):
-        others = None
+    lines = []
+    judged = []
+    texts = []
     trainings: set[str] = set()
     waiting: dict[str, dict[str, None]] = {}
-    for line in judged:
+    for name in names:
+        line = line_of(name, own_words.get(name), stored, apart, others)
+        is_judged = not line.groups or group in (None, *line.groups)
+        lines.append(line)
+        texts.append(text(line, judged=is_judged))
+        if not is_judged:
+            continue
+        judged.append(line)
         for source, own_rows in line.rows.items():
             for row in own_rows:
                 trainings.update(row.trainings)
                 if row.verdict == NOT_RUN:
                     waiting.setdefault(source, {})[row.detail] = None
+    if others is not None and not any(others.group in line.groups for line in judged):
+        others = None
 
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
@@ -220,7 +232,7 @@ def verdict_box(
         path=path,
         waiting=waiting,
     )
-    return Html(html, "\n".join(text(line, judged=line in judged) for line in lines))
+    return Html(html, "\n".join(texts))
 
 
 def text(line: Line, *, judged: bool) -> str:
