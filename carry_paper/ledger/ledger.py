@@ -26,7 +26,7 @@ from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
 from carry_paper.ledger import claims, exchangeability, registry, verdicts
 from carry_paper.ledger.claims import Claim, Why
-from carry_paper.ledger.entries import COMBINE, VALUE, Entry, Picked, name_of, picked
+from carry_paper.ledger.entries import COMBINE, VALUE, Beside, Entry, Picked, name_of, picked
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.language_models import HOW
 from carry_paper.ledger.results import Row
@@ -338,7 +338,9 @@ def says(rule: Rule, fields: Mapping[str, Any]) -> bool | None:
     return None if answer is None else bool(answer)
 
 
-def _compared(entry: Entry, measured: Measured) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _compared(
+    entry: Entry, beside: Beside, measured: Measured
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the values of control runs, by the name under which a rule reads them.
 
     And the same without each control run in turn, if there are several, by that run in words.
@@ -346,25 +348,25 @@ def _compared(entry: Entry, measured: Measured) -> tuple[dict[str, Any], dict[st
     Raises:
         BadInput: No control run was measured.
     """
-    if entry.beside is None:
-        return {}, {}
-    group, field = entry.beside
-    controls = measured.of(entry.quantity, (group,), entry.epoch)
+    controls = measured.of(entry.quantity, (beside.group,), entry.epoch)
     if not controls:
-        raise BadInput(f"No run of {group}, with which it compares, was measured.")
+        raise BadInput(f"No run of {beside.group}, with which it compares, was measured.")
     values = [record["value"] for record in controls]
     without = {}
     for i, left_out in enumerate(controls if len(controls) > 1 else ()):
         others = [*values[:i], *values[i + 1 :]]
-        without[f"run {left_out['run']} of {group}"] = {field: others}
-    return {field: values}, without
+        without[f"run {left_out['run']} of {beside.group}"] = {beside.field: others}
+    return {beside.field: values}, without
 
 
 def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Measured) -> Combined:
     """Return what a finding's runs show."""
     assert entry.rule is not None
     assert isinstance(entry.field, str)
-    compared, compared_without = _compared(entry, measured)
+    compared: dict[str, Any] = {}
+    compared_without: dict[str, dict[str, Any]] = {}
+    if entry.beside is not None:
+        compared, compared_without = _compared(entry, entry.beside, measured)
     values, others, shows = [], [], []
     judged = []
     judged_alone = []
@@ -434,8 +436,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
         used = [*compress(parts, is_shown)] or parts
         combined.append(COMBINE[entry.combine]([part.value for part in used]))
         noises.append(sum(part.variance for part in used) ** 0.5 / len(used))
-    if entry.among is not None and len(records) < len(measured.runs[entry.groups[0]]):
+    n_runs = len(records)
+    if entry.among is not None and n_runs < len(measured.runs[entry.groups[0]]):
         method.append(f"Over the runs that {entry.among.words}.")
+        n_runs = len(measured.runs[entry.groups[0]])
     if len(used) < len(parts):
         method.append(f"The value is that of run {entry.shown_run}, which the paper shows.")
     method += [part.fields.get(HOW, "") for part in parts]
@@ -445,11 +449,9 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
         method[0] += f": {', '.join(f'{x:.4g}' for x in combined)}."
     row = replace(unmeasured(claim), value=stored(value), detail=" ".join(x for x in method if x))
     if entry.combine == "standard deviation":  # it is of all runs, and of none by itself
-        return Combined(row, n_runs=len(records))
+        return Combined(row, n_runs=n_runs)
     values = [part.value for part in parts]
     row = _with_runs(row, records, values, {}, [_beside_a_number(entry, part) for part in parts])
-    of_group = len(measured.runs.get(entry.groups[0], ())) if entry.groups else 0
-    n_runs = max(of_group, len(records)) if entry.among is not None else len(records)
     values_at = {}
     for bar, rule in variants(entry.counts).items():
         values_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
@@ -600,7 +602,8 @@ def _judge_finding(
 ) -> tuple[verdicts.Judgement, dict[str, str]]:
     """Return the judgement of a finding, and the other verdicts that it has at other bars.
 
-    Ours are compared with the author's at the same bar.
+    Ours are compared with the author's at the same bar. It can't tell if the verdict changes when
+    any one control run is left out.
     """
     judgements = {}
     for bar, counts in combined.counts.items():
@@ -608,12 +611,14 @@ def _judge_finding(
     judgement = judgements.pop(AS_IT_IS)
     if claim.quantifier == verdicts.RANGE:
         judgement = verdicts.judge_range(Count(*(combined.row.shown or (0, 0))), combined.n_runs)
-    if combined.counts_without:
-        without = {}
-        for run, counts in combined.counts_without.items():
-            other = verdicts.judge_finding(claim, source, counts, theirs.counts.get(AS_IT_IS, {}))
-            without[run] = other.verdict
-        judgement = verdicts.hangs_on_a_control(judgement, without)
+    hanging = []
+    for run, counts in combined.counts_without.items():
+        other = verdicts.judge_finding(claim, source, counts, theirs.counts.get(AS_IT_IS, {}))
+        if other.verdict != judgement.verdict:
+            hanging.append(f"without {run} it is {other.verdict}")
+    if hanging:
+        settles = f"more control runs: {'; '.join(hanging)}"
+        judgement = replace(judgement, verdict=verdicts.CANNOT_TELL, settles=settles)
     verdict = judgement.verdict
     return judgement, {bar: x.verdict for bar, x in judgements.items() if x.verdict != verdict}
 

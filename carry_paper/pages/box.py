@@ -16,7 +16,7 @@ import pandas as pd
 
 from carry_core import carries
 from carry_core.runs import Runs
-from carry_paper.ledger import ledger, registry, tally
+from carry_paper.ledger import ledger, tally
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, in_words, percents
 from carry_paper.ledger.results import Row
@@ -110,15 +110,14 @@ def line_of(
         paper = row_words.number(claim.paper, claim)
     rows = {}
     sides = {}
+    names = set[str]()
     for source, by_id in stored.items():
         own = [by_id[cell.id] for cell in of_line]
+        names.update(*map(attrgetter("groups"), own))
         if others is not None and others.source == source:
             own = [row for row in own if others.group not in row.groups]
         rows[source] = own
         sides[source] = side(source, own) if own else None
-    names = set[str]()
-    for cell in of_line:
-        names.update(registry.entry(cell.id).all_groups)
     lanes = strips.lanes(of_line, rows)
     return Line(words or claim.short or claim.words, claim, paper, rows, sides, lanes, names)
 

@@ -13,7 +13,8 @@ from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N3, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.measuring import as_table
-from carry_paper.ledger.verdicts import Count, judge_finding
+from carry_paper.ledger.results import Row
+from carry_paper.ledger.verdicts import CANNOT_TELL, Count, judge_finding
 from carry_train import groups
 
 
@@ -192,6 +193,17 @@ def test_no_group_makes_up_for_another():
     of_groups = replace(claim, quantifier="open")
     judged = judge_finding(of_groups, "ours", by_group)
     assert (judged.verdict, judged.settles) == ("no verdict", "")
+
+
+def test_a_finding_that_hangs_on_one_control_run_cannot_tell():
+    claim = replace(claims.claims()["finding/staircase"], quantifier="all")
+    shown_by_none = {ledger.AS_IT_IS: {MAIN: Count(0, 6)}}
+    for n_without, expected in {1: "differs", 5: CANNOT_TELL}.items():
+        without = {"run 0 of controls": {MAIN: Count(n_without, 6)}}
+        of_six = ledger.Combined(Row(claim.id), counts=shown_by_none, counts_without=without)
+        judged = ledger.judged(claim, "ours", of_six)
+        assert judged.verdict == expected
+    assert judged.settles == "more control runs: without run 0 of controls it is mostly"
 
 
 def test_a_finding_of_one_run_is_judged_on_the_run_that_the_paper_shows():
