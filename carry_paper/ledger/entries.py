@@ -124,11 +124,6 @@ class Entry:
     method: str = ""
 
     @property
-    def quantity(self) -> str:
-        """Return the name under which the quantity is stored; "" for a constant."""
-        return name_of(self.function) if self.function is not None else ""
-
-    @property
     def places(self) -> tuple[str, ...]:
         """Return what the quantity is measured on: groups of runs, or a language model."""
         return (self.model,) if self.model else self.groups
@@ -140,8 +135,10 @@ class Entry:
         return (*self.groups, *beside, *self.parents)
 
 
-def name_of(function: Function) -> str:
-    """Return the name of a quantity: its function's, after that of its module."""
+def name_of(function: Function | None) -> str:
+    """Return the name of a quantity: its function's, after that of its module; "" for None."""
+    if function is None:
+        return ""
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 

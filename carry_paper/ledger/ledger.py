@@ -104,7 +104,7 @@ class Measured:
 
     def reason(self, entry: Entry) -> str:
         """Return why nothing was measured for a row."""
-        by_group = self._reasons.get((entry.quantity, entry.epoch), {})
+        by_group = self._reasons.get((name_of(entry.function), entry.epoch), {})
         for place in entry.places or (None,):
             if place in by_group:
                 reason: str = by_group[place][0]["fields"][REASON]
@@ -243,7 +243,7 @@ def combine(claim: Claim, measured: Measured) -> Combined:
     entry = registry.entry(claim.id)
     if entry.constant is not None:
         return Combined(replace(unmeasured(claim), value=entry.constant))
-    records = measured.of(entry.quantity, entry.places, entry.epoch)
+    records = measured.of(name_of(entry.function), entry.places, entry.epoch)
     if not records:
         raise BadInput(measured.reason(entry))
     if claim.recipe_sensitive:
@@ -348,7 +348,7 @@ def _compared(
     Raises:
         BadInput: No control run was measured.
     """
-    controls = measured.of(entry.quantity, (beside.group,), entry.epoch)
+    controls = measured.of(name_of(entry.function), (beside.group,), entry.epoch)
     if not controls:
         raise BadInput(f"No run of {beside.group}, with which it compares, was measured.")
     values = [record["value"] for record in controls]
@@ -406,10 +406,7 @@ def _counts(
 ) -> Counts:
     """Return how many runs of each group show a finding, of those that can say.
 
-    Args:
-        judged: The group of each run, and its fields.
-        rule: The rule.
-        compared: The values of control runs that it reads as well.
+    `judged` has the group and the fields of each run, `compared` the values of control runs.
     """
     counts: dict[str, Count] = {}
     for group, fields in judged:
@@ -485,14 +482,8 @@ def _with_runs(
 ) -> Row:
     """Return a row with the value of each run, its name, how it was trained, and other fields.
 
-    A run's name is its number, after its group if there are several.
-
-    Args:
-        row: The row.
-        records: The runs.
-        values: The value of each.
-        fields: Fields with an entry for each run.
-        others: What else was measured on each run, by name.
+    A run's name is its number, after its group if there are several. What was measured besides is
+    by name: in `fields` lists with an entry for each run, in `others` the entries of each run.
     """
     of_one_group = records[0]["group"] == records[-1]["group"]  # they are in the order of groups
     names = []

@@ -89,14 +89,10 @@ def line_of(
     apart: Collection[str],
     others: Runs | None,
 ) -> Line:
-    """Return the line of a claim, or of all cells of a table.
+    """Return the line of a claim, by its id, or of a table, by the beginning of its cells' ids.
 
-    Args:
-        name: The claim's id, or the beginning of the cells' ids.
-        words: The page's own words for it; None if it has none.
-        stored: The rows of each source, by id.
-        apart: The ids of cells that are counted apart, and not shown beside others.
-        others: The runs that a page shows, if they are not those behind the rows of their group.
+    Cells that are counted `apart` are left out, and so are the rows of other weights, if a page
+    shows `others`. The `words` are the page's own.
     """
     if name in claims():
         of_line = [claims()[name]]
