@@ -56,8 +56,9 @@ def variants(rule: Rule | None) -> Mapping[str, Rule]:
     They are named by the argument and its value, as in `cell=0.995`.
     """
     by_name: dict[str, Rule] = {}
-    parameters = inspect.signature(rule).parameters if rule is not None else {}
-    for name, parameter in parameters.items():
+    if rule is None:
+        return by_name
+    for name, parameter in inspect.signature(rule).parameters.items():
         bar = parameter.default
         if isinstance(bar, Bar):
             for factor in (0.5, 2.0):

@@ -192,14 +192,13 @@ def verdict_box(
     others = page_runs if page_runs and ledger.are_other_weights(page_runs) else None
     names = list(ids)
     apart = tally.uninformative(stored) if {*names} - claims().keys() else {}
-    own_words = words or {}
     lines = []
     judged = []
     texts = []
     trainings: set[str] = set()
     waiting: dict[str, dict[str, None]] = {}
     for name in names:
-        line = line_of(name, own_words.get(name), stored, apart, others)
+        line = line_of(name, (words or {}).get(name), stored, apart, others)
         is_judged = not line.groups or group in (None, *line.groups)
         lines.append(line)
         texts.append(text(line, judged=is_judged))

@@ -117,7 +117,6 @@ def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[L
         of_line: A claim, or those of all cells of a table.
         rows: Their rows, by source.
     """
-    claim = of_line[0]
     all_rows = [*chain.from_iterable(rows.values())]
     drawn: list[Lane] = []
     for source, own in rows.items():
@@ -126,7 +125,7 @@ def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[L
         elif own and own[0].shown is not None:
             lane = _of_finding(source, own[0])
         elif own and own[0].value is not None:
-            lane = _of_number(source, own[0], _scale(claim, all_rows))
+            lane = _of_number(source, own[0], _scale(of_line[0], all_rows))
         else:
             continue
         if lane.marks or lane.judged:
