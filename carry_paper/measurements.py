@@ -83,6 +83,8 @@ class StoredMeasurements(BaseModel):
 COLUMNS = list(StoredMeasurements.model_fields)
 WHOLE = ["run", "epoch", "epochs", "sums"]  # columns of whole numbers
 Record = Mapping[str, Any]  # a row of the table
+# Rows by what was measured and the epoch of the weights, and then by group.
+Records = dict[tuple[str, int | None], dict[str | None, list[Record]]]
 REASON = "reason"  # the only field of a row that says why nothing was measured
 
 
@@ -98,9 +100,9 @@ def is_stored(source: str, folder: Path | None = None) -> bool:
 
 def read(source: str, folder: Path | None = None) -> pd.DataFrame:
     """Return a source's rows, none if nothing was measured; raise `BadInput` for damage."""
-    if not is_stored(source, folder):
-        return pd.DataFrame(columns=COLUMNS)
     path = path_of(source, folder)
+    if not os.path.lexists(path):
+        return pd.DataFrame(columns=COLUMNS)
     return _read(path, source, path.stat().st_mtime_ns).copy()
 
 
@@ -112,21 +114,19 @@ def _read(path: Path, source: str, _modified: int) -> pd.DataFrame:
         if others:
             raise ValueError(f"it has rows of the source {min(others)}")
         for name in ("value", "fields"):
-            table[name] = pd.Series([_parsed(x) for x in table[name]], table.index, dtype=object)
+            texts = table[name].astype(object).where(table[name].notna(), "null").map(str)
+            table[name] = pd.Series(map(json.loads, texts), table.index, dtype=object)
         return table.astype(dict.fromkeys(WHOLE, "Int64") | {"variance": float})
 
 
-def _parsed(text: Any) -> Any:
-    """Return what a cell of JSON holds; None for an empty one, and a number as it is."""
-    if isinstance(text, str):
-        return json.loads(text)
-    return None if text is None or text != text else text
-
-
-def records(table: pd.DataFrame) -> list[Record]:
-    """Return rows as dictionaries, with None for what is missing."""
-    rows: list[Record] = table.astype(object).where(table.notna(), None).to_dict("records")
-    return rows
+def records(table: pd.DataFrame) -> Records:
+    """Return rows as dictionaries, with None for what is missing, those of a group in order."""
+    rows = table.sort_values("run", na_position="first", kind="stable").astype(object)
+    index: Records = {}
+    for row in rows.where(rows.notna(), None).to_dict("records"):
+        by_group = index.setdefault((row["quantity"], row["epoch"]), {})
+        by_group.setdefault(row["group"], []).append(row)
+    return index
 
 
 def write(source: str, table: pd.DataFrame) -> Path:

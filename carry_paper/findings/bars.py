@@ -37,35 +37,17 @@ class Bar(float):
     def __getnewargs__(self) -> tuple[Any, ...]:
         return float(self), self.perfect, self.chance
 
-    def halved(self) -> "Bar":
-        """Return the bar at half its distance from the perfect value: 0.95 for 0.9 of 1."""
-        return self._at(0.5)
+    def at(self, factor: float) -> "Bar":
+        """Return the bar at a multiple of its distance from the perfect value.
 
-    def doubled(self) -> "Bar":
-        """Return the bar at twice its distance from the perfect value: 0.8 for 0.9 of 1.
-
-        It goes no further than chance: beyond that, everything would pass.
+        For 0.9 of 1 this is 0.95 at a half, and 0.8 at two. It goes no further than chance: beyond
+        that, everything would pass.
         """
-        return self._at(2.0)
-
-    def _at(self, factor: float) -> "Bar":
-        """Return the bar at a multiple of its distance from the perfect value."""
         value = self.perfect + factor * (self - self.perfect)
         if self.chance is not None:
             is_high = self.perfect > self.chance
             value = max(value, self.chance) if is_high else min(value, self.chance)
         return Bar(round(value, 9), self.perfect, self.chance)
-
-
-def bars(rule: Rule | None) -> dict[str, Bar]:
-    """Return the bars of a rule, by the names of its arguments."""
-    if rule is None:
-        return {}
-    by_name = {}
-    for name, parameter in inspect.signature(rule).parameters.items():
-        if isinstance(parameter.default, Bar):
-            by_name[name] = parameter.default
-    return by_name
 
 
 def variants(rule: Rule | None) -> Mapping[str, Rule]:
@@ -76,7 +58,10 @@ def variants(rule: Rule | None) -> Mapping[str, Rule]:
     by_name: dict[str, Rule] = {}
     if rule is None:
         return by_name
-    for name, bar in bars(rule).items():
-        for other in (bar.halved(), bar.doubled()):
-            by_name[f"{name}={other:.4g}"] = partial(rule, **{name: other})
+    for name, parameter in inspect.signature(rule).parameters.items():
+        bar = parameter.default
+        if isinstance(bar, Bar):
+            for factor in (0.5, 2.0):
+                other = bar.at(factor)
+                by_name[f"{name}={other:.4g}"] = partial(rule, **{name: other})
     return by_name

@@ -161,7 +161,7 @@ class Claim:
     @property
     def beyond(self) -> bool:
         """Return True for a statement of the book, of which the paper says nothing."""
-        return self.section == BEYOND
+        return self.heading.startswith(BEYOND)
 
     @property
     def table(self) -> str:

@@ -124,11 +124,6 @@ class Entry:
     method: str = ""
 
     @property
-    def quantity(self) -> str:
-        """Return the name under which the quantity is stored; "" for a constant."""
-        return name_of(self.function) if self.function is not None else ""
-
-    @property
     def places(self) -> tuple[str, ...]:
         """Return what the quantity is measured on: groups of runs, or a language model."""
         return (self.model,) if self.model else self.groups
@@ -140,8 +135,10 @@ class Entry:
         return (*self.groups, *beside, *self.parents)
 
 
-def name_of(function: Function) -> str:
-    """Return the name of a quantity: its function's, after that of its module."""
+def name_of(function: Function | None) -> str:
+    """Return the name of a quantity: its function's, after that of its module; "" for None."""
+    if function is None:
+        return ""
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
@@ -226,8 +223,7 @@ def picked(measured: Fields, path: str) -> Picked:
                 raise BadInput(
                     f"What was measured has no field {path!r}: measure it anew."
                 ) from error
-    if isinstance(node, Mapping):
-        others = {name: x for name, x in node.items() if name not in (VALUE, "variance")}
-        return Picked(node.get(VALUE), node.get("variance") or 0.0, others)
-    others = {name: x for name, x in measured.items() if name not in (VALUE, "variance")}
-    return Picked(node, 0.0, others)
+    if not isinstance(node, Mapping):
+        node = {**measured, VALUE: node, "variance": 0.0}
+    fields = dict(node)
+    return Picked(fields.pop(VALUE, None), fields.pop("variance", None) or 0.0, fields)

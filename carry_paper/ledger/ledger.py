@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -26,10 +26,10 @@ from carry_paper.findings.bars import variants
 from carry_paper.findings.base import Rule
 from carry_paper.ledger import claims, exchangeability, registry, verdicts
 from carry_paper.ledger.claims import Claim, Why
-from carry_paper.ledger.entries import COMBINE, VALUE, Entry, Picked, name_of, picked
+from carry_paper.ledger.entries import COMBINE, VALUE, Beside, Entry, Picked, name_of, picked
 from carry_paper.ledger.exchangeability import TableTest
 from carry_paper.ledger.language_models import HOW
-from carry_paper.ledger.results import Row, gathered
+from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import Count, Counts
 from carry_paper.measurements import REASON, Record
 from carry_train import groups
@@ -89,37 +89,27 @@ class Measured:
             is_leading = leading.isna() | (chosen.recipe == leading)
             chosen = chosen[is_leading & (chosen.run.isna() | chosen.run.isin(runs.FIRST))]
         at_the_end = chosen[chosen.run.notna() & chosen.epoch.isna()]
-        self.runs = _sets_by_group(at_the_end, "run")
-        self.digests = _sets_by_group(chosen[chosen.sha256.notna()], "sha256")
-        self._records = gathered(measurements.records(chosen), _quantity)
-        self._reasons = gathered(measurements.records(lasting[has_reason]), _quantity)
+        self.runs = at_the_end.groupby("group").run.agg(set).to_dict()
+        self.digests = chosen[chosen.sha256.notna()].groupby("group").sha256.agg(set).to_dict()
+        self._records = measurements.records(chosen)
+        self._reasons = measurements.records(lasting[has_reason])
 
     def of(self, quantity: str, places: Collection[str], epoch: int | None = None) -> list[Record]:
         """Return the records of a quantity in the order of some groups; of all if none is named."""
-        records = self._records.get((quantity, epoch), [])
-        if not places:
-            return records
-        order = {place: i for i, place in enumerate(places)}
-        chosen = [record for record in records if record["group"] in order]
-        return sorted(chosen, key=lambda record: (order[record["group"]], record["run"] or 0))
+        by_group = self._records.get((quantity, epoch), {})
+        records = []
+        for place in places or by_group:
+            records += by_group.get(place, [])
+        return records
 
     def reason(self, entry: Entry) -> str:
         """Return why nothing was measured for a row."""
-        for record in self._reasons.get((entry.quantity, entry.epoch), []):
-            if record["group"] in (entry.places or (None,)):
-                reason: str = record["fields"][REASON]
+        by_group = self._reasons.get((name_of(entry.function), entry.epoch), {})
+        for place in entry.places or (None,):
+            if place in by_group:
+                reason: str = by_group[place][0]["fields"][REASON]
                 return reason
         return f"Not measured yet: `carry measure --source {self.source}` does it."
-
-
-def _quantity(record: Record) -> tuple[str, int | None]:
-    """Return what was measured, and the epoch of the weights."""
-    return record["quantity"], record["epoch"]
-
-
-def _sets_by_group(table: pd.DataFrame, column: str) -> dict[str, set[Any]]:
-    """Return the values of a column in the rows of each group."""
-    return {str(group): set(rows[column]) for group, rows in table.groupby("group")}
 
 
 def leading_recipes(table: pd.DataFrame) -> dict[str, str]:
@@ -136,9 +126,11 @@ def leading_recipes(table: pd.DataFrame) -> dict[str, str]:
         if n_runs.get("paper", 0) >= catalogue.ENOUGH:
             leading[str(name)] = "paper"
             continue
-        group = groups.find(str(name))
-        epochs = {recipe: catalogue.epochs_of_recipe(group, recipe) for recipe in n_runs.index}
-        leading[str(name)] = max(epochs, key=lambda recipe: (n_runs[recipe], epochs[recipe]))
+        candidates = list(n_runs.index[n_runs == n_runs.max()])
+        if len(candidates) > 1:
+            epochs_of = partial(catalogue.epochs_of_recipe, groups.find(str(name)))
+            candidates.sort(key=epochs_of, reverse=True)
+        leading[str(name)] = candidates[0]
     return leading
 
 
@@ -153,22 +145,22 @@ class Combined:
         row: The row, without a verdict.
         noise: The standard deviation that the paper's own random sums add to the value.
         n_runs: The number of the runs behind it.
-        counts: How many runs of each group show a finding, of those that can say. It may be about
-            a single one of the runs.
-        counts_at: The same at other bars, by `bars.variants`.
-        counts_without: The same if a control run is left out, by that run in words.
+        counts: How many runs of each group show a finding, of those that can say: by its rule as it
+            is (`AS_IT_IS`), and at other bars, by `bars.variants`. It may be about a single one of
+            the runs.
+        counts_without: The same by its rule if a control run is left out, by that run in words.
         values_at: The value of each run at other bars, if it is 1 or 0, by `bars.variants`.
     """
 
     row: Row
     noise: float = 0.0
     n_runs: int = 0
-    counts: Counts = field(default_factory=dict)
-    counts_at: Mapping[str, Counts] = field(default_factory=dict)
+    counts: Mapping[str, Counts] = field(default_factory=dict)
     counts_without: Mapping[str, Counts] = field(default_factory=dict)
     values_at: Mapping[str, list[float]] = field(default_factory=dict)
 
 
+AS_IT_IS = ""
 NO_RUNS = Combined(Row(""))
 
 
@@ -189,7 +181,17 @@ class Query(Rows):
     def __getitem__(self, name: str) -> Row:
         """Return the row of a claim with its verdict; raise `KeyError` if there is no such id."""
         if name not in self.judged:
-            self.judged[name] = self._judged(self.claims[name])
+            claim = self.claims[name]
+            try:
+                combined = combine(claim, self.measured)
+            except BadInput as error:
+                row = replace(unmeasured(claim), detail=str(error))
+            else:
+                table = self.table_test(claim.table) if self.author and claim.table else None
+                row = judged(
+                    claim, self.source, combined, combined_if_run(claim, self.author), table
+                )
+            self.judged[name] = row
         return self.judged[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -197,14 +199,6 @@ class Query(Rows):
 
     def __len__(self) -> int:
         return len(self.claims)
-
-    def _judged(self, claim: Claim) -> Row:
-        try:
-            combined = combine(claim, self.measured)
-        except BadInput as error:
-            return replace(unmeasured(claim), detail=str(error))
-        table = self.table_test(claim.table) if self.source == "ours" and claim.table else None
-        return judged(claim, self.source, combined, combined_if_run(claim, self.author), table)
 
     def table_test(self, name: str) -> TableTest:
         """Return the comparison of our runs with the author's over all cells of a table."""
@@ -249,32 +243,27 @@ def combine(claim: Claim, measured: Measured) -> Combined:
     entry = registry.entry(claim.id)
     if entry.constant is not None:
         return Combined(replace(unmeasured(claim), value=entry.constant))
-    records = judged_records(claim, entry, measured)
+    records = measured.of(name_of(entry.function), entry.places, entry.epoch)
+    if not records:
+        raise BadInput(measured.reason(entry))
+    if claim.recipe_sensitive:
+        records = _by_paper(records)
+    if entry.among is not None:
+        records = _among(entry, records, measured)
     if entry.rule is not None:
         return _finding(claim, entry, records, measured)
     return _number(claim, entry, records, measured)
 
 
-def judged_records(claim: Claim, entry: Entry, measured: Measured) -> list[Record]:
-    """Return the records of the runs that a row is judged on.
-
-    A row that depends on the recipe is judged on runs by the paper's protocol alone.
-    """
-    records = measured.of(entry.quantity, entry.places, entry.epoch)
-    if not records:
-        raise BadInput(measured.reason(entry))
-    if claim.recipe_sensitive:
-        by_paper = [record for record in records if not training(record)]
-        if not by_paper:
-            recipes = "; ".join(sorted({training(record) for record in records}))
-            raise BadInput(
-                "It depends on the recipe, and our runs were not trained by the paper's:"
-                f" {recipes}."
-            )
-        records = by_paper
-    if entry.among is not None:
-        records = _among(entry, records, measured)
-    return records
+def _by_paper(records: Sequence[Record]) -> list[Record]:
+    """Return the records of runs by the paper's protocol; raise `BadInput` if there are none."""
+    by_paper = [record for record in records if not training(record)]
+    if not by_paper:
+        recipes = "; ".join(sorted({training(record) for record in records}))
+        raise BadInput(
+            f"It depends on the recipe, and our runs were not trained by the paper's: {recipes}."
+        )
+    return by_paper
 
 
 def _among(entry: Entry, records: list[Record], measured: Measured) -> list[Record]:
@@ -313,8 +302,8 @@ def fields_of(record: Record, value: Any = None) -> dict[str, Any]:
     If the quantity is several values, without one of its own, its `value` is the one given.
     """
     own = value if record["value"] is None else record["value"]
-    fields = {name: _nan(x) for name, x in (record["fields"] or {}).items()}
-    fields |= {VALUE: _nan(own), "variance": record["variance"] or 0.0}
+    context = {VALUE: own, "variance": record["variance"] or 0.0}
+    fields: dict[str, Any] = _nan({**(record["fields"] or {}), **context})
     if record["group"] in groups.GROUPS:
         group = groups.find(record["group"])
         planned = group.epochs
@@ -349,71 +338,83 @@ def says(rule: Rule, fields: Mapping[str, Any]) -> bool | None:
     return None if answer is None else bool(answer)
 
 
-def beside(entry: Entry, controls: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the values of control runs, by the name under which a rule reads them."""
-    if entry.beside is None:
-        return {}
-    return {entry.beside.field: [record["value"] for record in controls]}
+def _compared(
+    entry: Entry, beside: Beside, measured: Measured
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the values of control runs, by the name under which a rule reads them.
+
+    And the same without each control run in turn, if there are several, by that run in words.
+
+    Raises:
+        BadInput: No control run was measured.
+    """
+    controls = measured.of(name_of(entry.function), (beside.group,), entry.epoch)
+    if not controls:
+        raise BadInput(f"No run of {beside.group}, with which it compares, was measured.")
+    values = [record["value"] for record in controls]
+    without = {}
+    for i, left_out in enumerate(controls if len(controls) > 1 else ()):
+        others = [*values[:i], *values[i + 1 :]]
+        without[f"run {left_out['run']} of {beside.group}"] = {beside.field: others}
+    return {beside.field: values}, without
 
 
 def _finding(claim: Claim, entry: Entry, records: Sequence[Record], measured: Measured) -> Combined:
     """Return what a finding's runs show."""
     assert entry.rule is not None
     assert isinstance(entry.field, str)
-    rule = entry.rule
-    controls: list[Record] = []
+    compared: dict[str, Any] = {}
+    compared_without: dict[str, dict[str, Any]] = {}
     if entry.beside is not None:
-        controls = measured.of(entry.quantity, (entry.beside.group,), entry.epoch)
-        if not controls:
-            raise BadInput(f"No run of {entry.beside.group}, with which it compares, was measured.")
-    compared = beside(entry, controls)
-    values = []
-    others = []
-    fields_by_run = []
+        compared, compared_without = _compared(entry, entry.beside, measured)
+    values, others, shows = [], [], []
+    judged = []
+    judged_alone = []
     for record in records:
         part = picked(whole(record), entry.field)
+        fields = fields_of(record, part.value)
         values.append(part.value)
         # Of a quantity that is several values, each is by itself.
         others.append({} if record["value"] is None else {**part.fields, **compared})
-        fields_by_run.append((record, fields_of(record, part.value)))
-    judged = fields_by_run
-    if measured.source == "author":
-        judged = [x for x in judged if x[0]["run"] == entry.shown_run] or judged
-
-    def counted(rule: Rule, compared: Mapping[str, Any]) -> Counts:
-        """Return how many of the judged runs show it; language models are in one group."""
-        shows: dict[str, list[bool]] = {}
-        for record, fields in judged:
-            answer = says(rule, {**fields, **compared})
-            if answer is not None:
-                group = record["group"] if record["group"] in groups.GROUPS else ""
-                shows.setdefault(group, []).append(answer)
-        return {group: Count.of(answers) for group, answers in shows.items()}
-
-    counts_without = {}
-    for left_out in controls if len(controls) > 1 else ():
-        others_than_it = [record for record in controls if record is not left_out]
-        run = f"run {left_out['run']} of {left_out['group']}"
-        counts_without[run] = counted(rule, beside(entry, others_than_it))
+        shows.append(says(entry.rule, fields | compared))
+        # Language models are in one group.
+        group = record["group"] if record["group"] in groups.GROUPS else ""
+        judged.append((group, fields))
+        if measured.source == "author" and record["run"] == entry.shown_run:
+            judged_alone.append((group, fields))
     method = entry.method
-    if len(judged) < len(records):
+    if 0 < len(judged_alone) < len(judged):
         method += f" Judged on run {entry.shown_run}, which the paper shows."
+    judged = judged_alone or judged
+    counts = {AS_IT_IS: _counts(judged, entry.rule, compared)}
+    for bar, rule in variants(entry.rule).items():
+        counts[bar] = _counts(judged, rule, compared)
+    counts_without = {}
+    for run, others_than_it in compared_without.items():
+        counts_without[run] = _counts(judged, entry.rule, others_than_it)
     defined = [value for value in values if value is not None]
-    shows = [says(rule, {**fields, **compared}) for _, fields in fields_by_run]
     row = replace(
-        unmeasured(claim),
+        _with_runs(unmeasured(claim), records, values, {"shows": shows}, others),
         value=stored(COMBINE[entry.combine](defined)) if defined else None,
-        runs=values,
-        fields={**_keys(records), "shows": shows, **_lists(records, others)},
         detail=method,
     )
-    return Combined(
-        row,
-        n_runs=len(records),
-        counts=counted(rule, compared),
-        counts_at={bar: counted(other, compared) for bar, other in variants(rule).items()},
-        counts_without=counts_without,
-    )
+    return Combined(row, n_runs=len(records), counts=counts, counts_without=counts_without)
+
+
+def _counts(
+    judged: Iterable[tuple[str, Mapping[str, Any]]], rule: Rule, compared: Mapping[str, Any]
+) -> Counts:
+    """Return how many runs of each group show a finding, of those that can say.
+
+    `judged` has the group and the fields of each run, `compared` the values of control runs.
+    """
+    counts: dict[str, Count] = {}
+    for group, fields in judged:
+        answer = says(rule, {**fields, **compared})
+        if answer is not None:
+            n_showing, n_runs = counts.get(group, (0, 0))
+            counts[group] = Count(n_showing + answer, n_runs + 1)
+    return counts
 
 
 def whole(record: Record) -> dict[str, Any]:
@@ -432,8 +433,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
         used = [*compress(parts, is_shown)] or parts
         combined.append(COMBINE[entry.combine]([part.value for part in used]))
         noises.append(sum(part.variance for part in used) ** 0.5 / len(used))
-    if entry.among is not None and len(records) < len(measured.runs[entry.groups[0]]):
+    n_runs = len(records)
+    if entry.among is not None and n_runs < len(measured.runs[entry.groups[0]]):
         method.append(f"Over the runs that {entry.among.words}.")
+        n_runs = len(measured.runs[entry.groups[0]])
     if len(used) < len(parts):
         method.append(f"The value is that of run {entry.shown_run}, which the paper shows.")
     method += [part.fields.get(HOW, "") for part in parts]
@@ -443,17 +446,9 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
         method[0] += f": {', '.join(f'{x:.4g}' for x in combined)}."
     row = replace(unmeasured(claim), value=stored(value), detail=" ".join(x for x in method if x))
     if entry.combine == "standard deviation":  # it is of all runs, and of none by itself
-        return Combined(row, n_runs=len(records))
-    row = replace(
-        row,
-        runs=[part.value for part in parts],
-        fields={
-            **_keys(records),
-            **_lists(records, [_beside_a_number(entry, part) for part in parts]),
-        },
-    )
-    of_group = len(measured.runs.get(entry.groups[0], ())) if entry.groups else 0
-    n_runs = max(of_group, len(records)) if entry.among is not None else len(records)
+        return Combined(row, n_runs=n_runs)
+    values = [part.value for part in parts]
+    row = _with_runs(row, records, values, {}, [_beside_a_number(entry, part) for part in parts])
     values_at = {}
     for bar, rule in variants(entry.counts).items():
         values_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
@@ -478,30 +473,39 @@ def _beside_a_number(entry: Entry, part: Picked) -> dict[str, Any]:
     return {name: x for name, x in flat.items() if name != HOW}
 
 
-def _keys(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the name of each run: its number, after its group if there are several."""
-    of_one_group = len({record["group"] for record in records}) == 1
+def _with_runs(
+    row: Row,
+    records: Sequence[Record],
+    values: list[Any],
+    fields: dict[str, list[Any]],
+    others: Sequence[Mapping[str, Any]],
+) -> Row:
+    """Return a row with the value of each run, its name, how it was trained, and other fields.
+
+    A run's name is its number, after its group if there are several. What was measured besides is
+    by name: in `fields` lists with an entry for each run, in `others` the entries of each run.
+    """
+    of_one_group = records[0]["group"] == records[-1]["group"]  # they are in the order of groups
     names = []
+    trainings = []
     for record in records:
+        group = record["group"]
         run = "" if record["run"] is None else str(record["run"])
-        if record["group"] not in groups.GROUPS:  # a language model
-            names.append("0" if len(records) == 1 else record["group"])
-        elif of_one_group and run:
-            names.append(run)
+        if group not in groups.GROUPS:  # a language model
+            names.append("0" if len(records) == 1 else group)
         else:
-            names.append(f"{record['group']} {run}".strip())
-    return {"run": names}
-
-
-def _lists(records: Sequence[Record], fields: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return fields of runs as lists with an entry for each run, and how they were trained."""
-    lists: dict[str, list[Any]] = {}
-    trainings = [training(record) for record in records]
+            names.append(run if of_one_group and run else f"{group} {run}".strip())
+        trainings.append(training(record))
+    fields = {"run": names, **fields}
     if any(trainings):
-        lists["training"] = trainings
-    for name in dict.fromkeys(name for of_run in fields for name in of_run):
-        lists[name] = [of_run.get(name) for of_run in fields]
-    return lists
+        fields["training"] = trainings
+    for name in dict.fromkeys(chain.from_iterable(others)):
+        fields[name] = [of_run.get(name) for of_run in others]
+    std = None
+    # Runs of several groups need not be alike.
+    if len(values) > 1 and None not in values and (of_one_group or not run):
+        std = stored(np.std(values, axis=0, ddof=1))
+    return replace(row, runs=values, std=std, fields=fields)
 
 
 # ---- verdicts
@@ -524,23 +528,26 @@ def judged(
         table: The comparison of the whole table, if the claim is a cell of one.
     """
     row = combined.row
-    judgement = judge(claim, source, combined, theirs, table)
-    others = at_other_bars(claim, source, combined, theirs)
-    std = None
-    if len(row.runs) > 1 and not row.pooled and None not in row.runs:
-        std = stored(np.std(row.runs, axis=0, ddof=1))
-    sentences = [row.detail, judgement.detail, row.shown_by_group]
+    if combined.counts:
+        judgement, at_bars = _judge_finding(claim, source, combined, theirs)
+    else:
+        judgement = _judge_number(claim, source, combined, theirs, table)
+        at_bars = _number_at_bars(claim, combined, judgement) if source == "author" else {}
+    by_group = combined.counts.get(AS_IT_IS, {})
+    sentences = [row.detail, judgement.detail]
+    if len(by_group) > 1:
+        shown = ", ".join(f"{count.words} of {group}" for group, count in by_group.items())
+        sentences.append(f"By group: {shown}.")
     row = replace(
         row,
-        std=std,
         tolerance=stored(judgement.tolerance),
         verdict=judgement.verdict,
-        detail=" ".join(sentence for sentence in sentences if sentence),
+        detail=" ".join(filter(None, sentences)),
         n=len(row.runs) or combined.n_runs,
         interval=stored(judgement.interval),
         settles=judgement.settles,
         table=table,
-        sensitivity={bar: other for bar, other in others.items() if other != judgement.verdict},
+        sensitivity=at_bars,
     )
     return replace(row, why=why(row, claim, source))
 
@@ -581,21 +588,37 @@ def why(row: Row, claim: Claim, source: str) -> Why | None:
     return replace(given, text=text)
 
 
-def judge(
-    claim: Claim,
-    source: str,
-    combined: Combined,
-    theirs: Combined = NO_RUNS,
-    table: TableTest | None = None,
-) -> verdicts.Judgement:
-    """Return the verdict on a row; arguments are as in `judged`."""
-    row = combined.row
+def _judge_finding(
+    claim: Claim, source: str, combined: Combined, theirs: Combined
+) -> tuple[verdicts.Judgement, dict[str, str]]:
+    """Return the judgement of a finding, and the other verdicts that it has at other bars.
+
+    Ours are compared with the author's at the same bar. It can't tell if the verdict changes when
+    any one control run is left out.
+    """
+    judgements = {}
+    for bar, counts in combined.counts.items():
+        judgements[bar] = verdicts.judge_finding(claim, source, counts, theirs.counts.get(bar, {}))
+    judgement = judgements.pop(AS_IT_IS)
     if claim.quantifier == verdicts.RANGE:
-        return verdicts.judge_range(Count(*(row.shown or (0, 0))), combined.n_runs)
-    if row.shown is not None:
-        judge_counts = partial(verdicts.judge_finding, claim, source, theirs=theirs.counts)
-        without = {run: judge_counts(n).verdict for run, n in combined.counts_without.items()}
-        return verdicts.hangs_on_a_control(judge_counts(combined.counts), without)
+        judgement = verdicts.judge_range(Count(*(combined.row.shown or (0, 0))), combined.n_runs)
+    hanging = []
+    for run, counts in combined.counts_without.items():
+        other = verdicts.judge_finding(claim, source, counts, theirs.counts.get(AS_IT_IS, {}))
+        if other.verdict != judgement.verdict:
+            hanging.append(f"without {run} it is {other.verdict}")
+    if hanging:
+        settles = f"more control runs: {'; '.join(hanging)}"
+        judgement = replace(judgement, verdict=verdicts.CANNOT_TELL, settles=settles)
+    verdict = judgement.verdict
+    return judgement, {bar: x.verdict for bar, x in judgements.items() if x.verdict != verdict}
+
+
+def _judge_number(
+    claim: Claim, source: str, combined: Combined, theirs: Combined, table: TableTest | None = None
+) -> verdicts.Judgement:
+    """Return the judgement of a number; arguments are as in `judged`."""
+    row = combined.row
     value = verdicts.as_array(row.value)
     values = stacked(row.runs)
     n_runs = combined.n_runs or len(values)
@@ -609,22 +632,20 @@ def judge(
     return verdicts.judge_ours(claim, value, values, stacked(author_runs), n_runs, table)
 
 
-def at_other_bars(
-    claim: Claim, source: str, combined: Combined, theirs: Combined = NO_RUNS
+def _number_at_bars(
+    claim: Claim, combined: Combined, judgement: verdicts.Judgement
 ) -> dict[str, str]:
-    """Return the verdict at each other bar of a rule; a number's only on the author's runs.
+    """Return the other verdicts that a count of the author's runs has at other bars of its rule.
 
     Ours are compared with his, which other bars count otherwise.
     """
-    others = {}
-    for bar, counts in combined.counts_at.items():
-        of_theirs = theirs.counts_at.get(bar, {})
-        others[bar] = verdicts.judge_finding(claim, source, counts, of_theirs).verdict
-    if source == "author":
-        for bar, counted in combined.values_at.items():
-            row = replace(combined.row, value=sum(counted), runs=counted)
-            others[bar] = judge(claim, source, replace(combined, row=row)).verdict
-    return others
+    at_bars = {}
+    for bar, counted in combined.values_at.items():
+        row = replace(combined.row, value=sum(counted), runs=counted)
+        at_bar = _judge_number(claim, "author", replace(combined, row=row), NO_RUNS)
+        if at_bar.verdict != judgement.verdict:
+            at_bars[bar] = at_bar.verdict
+    return at_bars
 
 
 def stacked(values: Sequence[Any]) -> verdicts.Array:
@@ -641,7 +662,7 @@ def stored(value: Any) -> Any:
     if isinstance(value, float):
         return None if math.isnan(value) else round(value, DECIMALS)
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [stored(entry) for entry in value]
+        return list(map(stored, value))
     return value
 
 

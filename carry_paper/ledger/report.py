@@ -102,8 +102,8 @@ def shown_in_words(row: Row) -> str:
 
 def percents(ends: Sequence[float]) -> str:
     """Return the ends of an interval of a share as percents: `22–96%`."""
-    low, high = (round(100 * end) for end in ends)
-    return f"{low}–{high}%"
+    low, high = ends
+    return f"{100 * low:.0f}–{100 * high:.0f}%"
 
 
 def badness(row: Row) -> tuple[int, float]:

@@ -78,23 +78,8 @@ class Row:
         """Return how many runs show a finding, and how many can say; None for a number."""
         if "shows" not in self.fields:
             return None
-        shows = [shows for shows in self.fields["shows"] if shows is not None]
-        return sum(shows), len(shows)
-
-    @property
-    def shown_by_group(self) -> str:
-        """Return how many runs of each group show a finding: `By group: 5 of 6 of n2_s0.1_w0.2, …`.
-
-        It is empty for a number, and for a row about one group.
-        """
-        counts: dict[str, list[bool]] = {}
-        for key, shows in zip(self.keys, self.fields.get("shows", []), strict=False):
-            if shows is not None:
-                counts.setdefault(key.rpartition(" ")[0], []).append(shows)
-        if len(counts) < 2:
-            return ""
-        parts = [f"{sum(shows)} of {len(shows)} of {group}" for group, shows in counts.items()]
-        return f"By group: {', '.join(parts)}."
+        shows = self.fields["shows"]
+        return shows.count(True), len(shows) - shows.count(None)
 
     @property
     def half_width(self) -> float | None:
@@ -102,12 +87,6 @@ class Row:
         if self.interval is None or self.paper is None:
             return None
         return max((high - low) / 2 for low, high in self.interval)
-
-    @property
-    def pooled(self) -> bool:
-        """Return True if its runs are of several groups, which need not be alike."""
-        groups = {name.rpartition(" ")[0] for name in self.keys}
-        return len(groups) > 1
 
     @property
     def measured(self) -> dict[str, list[Any]]:

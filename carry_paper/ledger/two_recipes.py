@@ -22,7 +22,7 @@ from carry_core.errors import BadInput
 from carry_paper import measurements
 from carry_paper.ledger import exchangeability, intervals, ledger, registry, verdicts
 from carry_paper.ledger.claims import Claim, claims
-from carry_paper.ledger.entries import Entry, picked
+from carry_paper.ledger.entries import Entry, name_of, picked
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT
 from carry_paper.ledger.ledger import Measured
 from carry_paper.ledger.verdicts import Array
@@ -85,7 +85,7 @@ def _on_same_sums(stored: pd.DataFrame, recipe: str) -> pd.DataFrame:
 def _of_runs(entry: Entry, group: str, measured: Measured) -> list[dict[str, Any]]:
     """Return the value of a row in each run of a group."""
     rows = []
-    for record in measured.of(entry.quantity, (group,), entry.epoch):
+    for record in measured.of(name_of(entry.function), (group,), entry.epoch):
         try:
             part = picked(ledger.whole(record), str(entry.field))
         except BadInput:

@@ -540,23 +540,6 @@ def judge_range(count: Count, n_settings: int) -> Judgement:
     return Judgement(CANNOT_TELL, None, detail, settles=f"the {n_open} settings that can't tell")
 
 
-def hangs_on_a_control(judgement: Judgement, without: Mapping[str, str]) -> Judgement:
-    """Return the judgement of a finding that is compared with control runs.
-
-    It can't tell if the verdict changes when any one control run is left out.
-
-    Args:
-        judgement: The judgement with all control runs.
-        without: The verdict without each of them, by the control run in words.
-    """
-    others = {run: verdict for run, verdict in without.items() if verdict != judgement.verdict}
-    if not others:
-        return judgement
-    hanging = "; ".join(f"without {run} it is {verdict}" for run, verdict in others.items())
-    settles = f"more control runs: {hanging}"
-    return replace(judgement, verdict=CANNOT_TELL, settles=settles)
-
-
 def _band(bands: Bands, share: Fraction) -> str:
     """Return the verdict of this share of agreeing runs."""
     if share >= bands.reproduced:
@@ -564,14 +547,3 @@ def _band(bands: Bands, share: Fraction) -> str:
     if share >= bands.mostly:
         return "mostly"
     return "differs" if share <= bands.differs else "mixed"
-
-
-def _takes_more_runs(quantifier: str, verdict: str) -> bool:
-    """Return True if one or two runs cannot give this verdict.
-
-    They can show that there are such runs, and contradict what is said of all, but not what is said
-    of most.
-    """
-    if quantifier not in BANDS:
-        return False
-    return quantifier == "most" or verdict in ("reproduced", "mostly")

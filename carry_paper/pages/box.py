@@ -7,7 +7,8 @@ nothing. Nor does a page show a verdict beside other weights than those behind i
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +16,10 @@ import pandas as pd
 
 from carry_core import carries
 from carry_core.runs import Runs
-from carry_paper.ledger import ledger, registry, tally
+from carry_paper.ledger import ledger, tally
 from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
 from carry_paper.ledger.report import counted, in_words, percents
-from carry_paper.ledger.results import Row, gathered
+from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, RANGE, TO_EXPLAIN
 from carry_paper.pages import row_words, strips
 from carry_paper.pages.html import SIGNS, Html, environment, slug
@@ -52,80 +53,94 @@ class Side(NamedTuple):
         value: The value in words.
         beside: The 95% interval of a share of runs, or else the number of runs.
         pills: The verdicts.
-        lane: The runs, drawn; None if there is nothing to draw.
     """
 
     value: str
     beside: str
     pills: list[Pill]
-    lane: Lane | None
 
 
-class Line:
+class Line(NamedTuple):
     """A line of the box: a claim of the paper, or all cells of a table, and its results.
 
     Attributes:
         words: The claim, in words.
         claim: The claim, or that of the first cell.
+        paper: The printed number, or the runs for which the paper states it; "" for a table.
         rows: The results of each source.
         sides: The same in words; None where a source has none.
+        lanes: The same drawn, as far as there is something to draw.
         groups: The groups that the claims are about.
     """
 
-    def __init__(self, words: str, claims: list[Claim], rows: Mapping[str, list[Row]]) -> None:
-        self.words = words
-        self.claim = claims[0]
-        self.rows = rows
-        lanes = {lane.source: lane for lane in strips.lanes(claims, rows)}
-        self.sides = {}
-        for source, own in rows.items():
-            self.sides[source] = side(source, own, lanes.get(source)) if own else None
-        names = set[str]()
-        for claim in claims:
-            names.update(registry.entry(claim.id).all_groups)
-        self.groups = sorted(names)
-
-    @property
-    def paper(self) -> str:
-        """The printed number, or the runs for which the paper states it; "" for a table."""
-        claim = self.claim
-        if claim.finding:
-            return "one run" if claim.single else row_words.QUANTITIES[claim.quantifier]
-        return "" if claim.table or claim.paper is None else row_words.number(claim.paper, claim)
-
-    @property
-    def whys(self) -> dict[str, list[str]]:
-        """The reasons why the line is not reproduced, in a sentence, by cause; none is said twice.
-
-        Each has its source, unless it holds for both.
-        """
-        sources: dict[tuple[str, str], list[str]] = {}
-        for source, rows in self.rows.items():
-            for row in rows:
-                if row.why is not None and row.verdict in TO_EXPLAIN:
-                    sentence = row_words.first_sentence(row.why.text)[0]
-                    sources.setdefault((row.why.cause, sentence), []).append(source)
-        sentences: dict[str, list[str]] = {}
-        for (cause, sentence), of_sources in sources.items():
-            whose = "" if {*of_sources} == {*SOURCES} else f"{SOURCES[of_sources[0]]}: "
-            sentences.setdefault(cause, []).append(f"{whose}{sentence}")
-        return sentences
-
-    def text(self, *, judged: bool) -> str:
-        """Return the line as text."""
-        parts = [self.words, self.paper]
-        for source, own in self.sides.items():
-            if judged and own:
-                verdicts = ", ".join(pill.words for pill in own.pills)
-                parts.append(f"{source}: {own.value} {own.beside} {verdicts}")
-        return " | ".join(parts)
+    words: str
+    claim: Claim
+    paper: str
+    rows: Mapping[str, list[Row]]
+    sides: dict[str, Side | None]
+    lanes: list[Lane]
+    groups: set[str]
 
 
-def side(source: str, rows: list[Row], lane: Lane | None) -> Side:
+def line_of(
+    name: str,
+    words: str | None,
+    stored: Mapping[str, Mapping[str, Row]],
+    apart: Collection[str],
+    others: Runs | None,
+) -> Line:
+    """Return the line of a claim, by its id, or of a table, by the beginning of its cells' ids.
+
+    Cells that are counted `apart` are left out, and so are the rows of other weights, if a page
+    shows `others`. The `words` are the page's own.
+    """
+    if name in claims():
+        of_line = [claims()[name]]
+    else:
+        of_line = [claim for claim in chosen(name) if claim.id not in apart] or chosen(name)
+    claim = of_line[0]
+    paper = ""
+    if claim.finding:
+        paper = "one run" if claim.single else row_words.QUANTITIES[claim.quantifier]
+    elif not claim.table and claim.paper is not None:
+        paper = row_words.number(claim.paper, claim)
+    rows = {}
+    sides = {}
+    names = set[str]()
+    for source, by_id in stored.items():
+        own = [by_id[cell.id] for cell in of_line]
+        names.update(*map(attrgetter("groups"), own))
+        if others is not None and others.source == source:
+            own = [row for row in own if others.group not in row.groups]
+        rows[source] = own
+        sides[source] = side(source, own) if own else None
+    lanes = strips.lanes(of_line, rows)
+    return Line(words or claim.short or claim.words, claim, paper, rows, sides, lanes, names)
+
+
+def whys(rows: Mapping[str, list[Row]]) -> dict[str, list[str]]:
+    """Return the reasons why a line is not reproduced, in a sentence, by cause; none is said twice.
+
+    Each has its source, unless it holds for both.
+    """
+    sources: dict[tuple[str, str], list[str]] = {}
+    for source, own in rows.items():
+        for row in own:
+            if row.why is not None and row.verdict in TO_EXPLAIN:
+                sentence = row_words.first_sentence(row.why.text)[0]
+                sources.setdefault((row.why.cause, sentence), []).append(source)
+    sentences: dict[str, list[str]] = {}
+    for (cause, sentence), of_sources in sources.items():
+        whose = "" if {*of_sources} == {*SOURCES} else f"{SOURCES[of_sources[0]]}: "
+        sentences.setdefault(cause, []).append(f"{whose}{sentence}")
+    return sentences
+
+
+def side(source: str, rows: list[Row]) -> Side:
     """Return the results of a line from one source in words: of a claim, or of a table's cells."""
     row = rows[0]
     claim = claims()[row.id]
-    n_runs = max(row.n for row in rows)
+    n_runs = max(rows, key=attrgetter("n")).n
     beside = f"n = {n_runs}" if n_runs else ""
     if claim.table:
         value = f"{len(rows)} cells"
@@ -137,17 +152,19 @@ def side(source: str, rows: list[Row], lane: Lane | None) -> Side:
         n_showing, n = row.shown
         value = f"{n_showing} of {n}" if n else "none can tell"
         beside = percents(row.interval[0]) if row.interval is not None else ""
-    by_verdict = gathered(rows, lambda row: row.verdict)
     pills = []
-    for verdict, own in sorted(by_verdict.items(), key=lambda item: [*SIGNS].index(item[0])):
+    for verdict in SIGNS:
+        own = [row for row in rows if row.verdict == verdict]
+        if not own:
+            continue
         words = in_words(verdict, beyond=claim.beyond)
-        if len(by_verdict) > 1:
+        if len(own) < len(rows):
             words = counted(len(own), verdict, beyond=claim.beyond)
         if verdict == CANNOT_TELL:
             words += row_words.half_widths(own)
         name = re.sub(r"[^\w-]+", "-", f"verdict-{source}-{own[0].id}-{slug(verdict)}")
         pills.append(Pill(name, words, own[0], row_words.on_rows(own)))
-    return Side(value, beside, pills, lane)
+    return Side(value, beside, pills)
 
 
 def verdict_box(
@@ -174,34 +191,32 @@ def verdict_box(
     stored = {source: ledger.by_id(source) for source in SOURCES}
     others = page_runs if page_runs and ledger.are_other_weights(page_runs) else None
     names = list(ids)
-    is_apart = tally.uninformative(stored) if {*names} - claims().keys() else {}
+    apart = tally.uninformative(stored) if {*names} - claims().keys() else {}
     lines = []
-    for name in names:
-        all_claims = [claims()[name]] if name in claims() else chosen(name)
-        own = [claim for claim in all_claims if claim.id not in is_apart] or all_claims
-        rows = {}
-        for source, by_id in stored.items():
-            rows[source] = [by_id[claim.id] for claim in own]
-            if others is not None and others.source == source:
-                rows[source] = [row for row in rows[source] if others.group not in row.groups]
-        lines.append(Line((words or {}).get(name) or own[0].short or own[0].words, own, rows))
-
-    judged = [line for line in lines if group is None or not line.groups or group in line.groups]
-    if others is not None and not any(others.group in line.groups for line in judged):
-        others = None
+    judged = []
+    texts = []
     trainings: set[str] = set()
-    waiting: dict[str, dict[str, None]] = {source: {} for source in SOURCES}
-    for line in judged:
+    waiting: dict[str, dict[str, None]] = {}
+    for name in names:
+        line = line_of(name, (words or {}).get(name), stored, apart, others)
+        is_judged = not line.groups or group in (None, *line.groups)
+        lines.append(line)
+        texts.append(text(line, judged=is_judged))
+        if not is_judged:
+            continue
+        judged.append(line)
         for source, own_rows in line.rows.items():
             for row in own_rows:
                 trainings.update(row.trainings)
                 if row.verdict == NOT_RUN:
-                    waiting[source][row.detail] = None
+                    waiting.setdefault(source, {})[row.detail] = None
+    if others is not None and not any(others.group in line.groups for line in judged):
+        others = None
 
     html = TEMPLATES.get_template("box.html.j2").render(
         lines=lines,
         judged=judged,
-        beyond=all(line.claim.beyond for line in lines),
+        whys=whys,
         group=group,
         trainings=sorted(trainings),
         named=groups.find,
@@ -209,9 +224,19 @@ def verdict_box(
         causes=CAUSES,
         other_weights=others.group if others else "",
         path=path,
-        waiting={source: list(reasons) for source, reasons in waiting.items()},
+        waiting=waiting,
     )
-    return Html(html, "\n".join(line.text(judged=line in judged) for line in lines))
+    return Html(html, "\n".join(texts))
+
+
+def text(line: Line, *, judged: bool) -> str:
+    """Return a line as text."""
+    parts = [line.words, line.paper]
+    for source, own in line.sides.items():
+        if judged and own:
+            verdicts = ", ".join(map(attrgetter("words"), own.pills))
+            parts.append(f"{source}: {own.value} {own.beside} {verdicts}")
+    return " | ".join(parts)
 
 
 def printed_cells(table: str) -> pd.DataFrame:

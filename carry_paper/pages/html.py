@@ -68,7 +68,7 @@ def environment() -> Environment:
         "signs": SIGNS,
         "lane_height": strips.HEIGHT,
         "widest": strips.RADIUS,
-        "strip_in_words": strips.in_words,
+        "whose": strips.WHOSE,
         "verdict_in_words": in_words,
         "meaning": row_words.meaning,
     }

@@ -168,8 +168,8 @@ def half_widths(rows: Sequence[Row]) -> str:
 
 def at_bars(row: Row) -> str:
     """Return the verdicts of a row at other bars in words: `mixed at share 0.9`."""
-    bars = {bar.replace("=", " ").replace("_", " "): at for bar, at in row.sensitivity.items()}
-    return ", ".join(f"{verdict} at {bar}" for bar, verdict in bars.items())
+    parts = [f"{verdict} at {bar}" for bar, verdict in row.sensitivity.items()]
+    return ", ".join(parts).replace("=", " ").replace("_", " ")
 
 
 def without(row: Row) -> str:
@@ -210,7 +210,7 @@ def on_rows(rows: Sequence[Row]) -> list[str]:
         if row.why is not None:
             first, rest = first_sentence(row.why.text)
             sentences.append(rest if row.verdict in TO_EXPLAIN else f"{first} {rest}")
-    return [words for words in dict.fromkeys(sentences) if words]
+    return list(filter(None, dict.fromkeys(sentences)))
 
 
 def settled_by(row: Row) -> str:

@@ -7,6 +7,7 @@ table has a tick for each cell: how far it lies from the paper's.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from carry_paper.ledger.claims import Claim, claims
@@ -66,6 +67,7 @@ class Lane(NamedTuple):
         paper: The places of the paper's values.
         judged: The places of the values that are judged.
         ends: The ends of the scale in words; None if it goes from 0 to 1, or there is no scale.
+        radius: The radius of the dots; those of a finding leave a gap between them.
     """
 
     source: str
@@ -76,13 +78,7 @@ class Lane(NamedTuple):
     paper: Sequence[float] = ()
     judged: Sequence[float] = ()
     ends: tuple[str, str] | None = None
-
-    @property
-    def radius(self) -> float:
-        """The radius of the dots; those of a finding leave a gap between them."""
-        if self.kind != FINDING:
-            return RADIUS
-        return round(min(RADIUS, 0.4 * WIDTH / len(self.marks)), 1)
+    radius: float = RADIUS
 
 
 class Scale(NamedTuple):
@@ -121,18 +117,22 @@ def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[L
         of_line: A claim, or those of all cells of a table.
         rows: Their rows, by source.
     """
-    all_rows = [row for own in rows.values() for row in own]
-    scale = _scale(of_line[0], all_rows) if len(of_line) == 1 else _scale_of_table(all_rows)
-    drawn = []
+    all_rows = [*chain.from_iterable(rows.values())]
+    drawn: list[Lane] = []
     for source, own in rows.items():
         if len(of_line) > 1:
-            drawn.append(_of_table(source, own, scale))
+            lane = _of_table(source, own, _scale_of_table(all_rows))
         elif own and own[0].shown is not None:
-            drawn.append(_of_finding(source, own[0]))
+            lane = _of_finding(source, own[0])
         elif own and own[0].value is not None:
-            drawn.append(_of_number(source, own[0], scale))
-    present = [lane for lane in drawn if lane.marks or lane.judged]
-    return [*(lane._replace(ends=None) for lane in present[:-1]), *present[-1:]]
+            lane = _of_number(source, own[0], _scale(of_line[0], all_rows))
+        else:
+            continue
+        if lane.marks or lane.judged:
+            if drawn:
+                drawn[-1] = drawn[-1]._replace(ends=None)
+            drawn.append(lane)
+    return drawn
 
 
 def _of_number(source: str, row: Row, scale: Scale) -> Lane:
@@ -142,9 +142,8 @@ def _of_number(source: str, row: Row, scale: Scale) -> Lane:
     for key, run in zip(row.keys, row.runs, strict=True):
         for value in flat(run):
             values.append(value)
-            words = f"{_named(key)}: {text(value)}"
-            place = scale.place(value)
-            marks.append(Mark(place, HEIGHT / 2, words, link=_link(source, row, key)))
+            words, link = _words_and_link(source, row, key, f": {text(value)}")
+            marks.append(Mark(scale.place(value), HEIGHT / 2, words, link=link))
     label = text(row.value)
     if values:
         low, high = text(min(values)), text(max(values))
@@ -171,10 +170,11 @@ def _of_finding(source: str, row: Row) -> Lane:
         words = {True: "shows it", False: "does not show it", None: "can't say"}[shows_it]
         look = {True: "full", False: "open", None: "unknown"}[shows_it]
         x = round(LEFT + min(PITCH, WIDTH / len(shows)) * i, 1)
-        named = f"{_named(key)} {words} ({text(row.runs[i])})"
-        marks.append(Mark(x, HEIGHT / 2, named, look, _link(source, row, key)))
+        named, link = _words_and_link(source, row, key, f" {words} ({text(row.runs[i])})")
+        marks.append(Mark(x, HEIGHT / 2, named, look, link))
     label = ", ".join(filter(None, (shown_in_words(row), without(row))))
-    return Lane(source, FINDING, label, marks)
+    radius = round(min(RADIUS, 0.4 * WIDTH / len(shows)), 1)
+    return Lane(source, FINDING, label, marks, radius=radius)
 
 
 def _of_table(source: str, rows: Sequence[Row], scale: Scale) -> Lane:
@@ -216,27 +216,22 @@ def _scale_of_table(rows: Sequence[Row]) -> Scale:
     return Scale(-limit, limit)
 
 
-def in_words(drawn: Sequence[Lane]) -> str:
-    """Return what lanes show in words, each with its source."""
-    return "; ".join(f"{WHOSE[lane.source]}: {lane.label}" for lane in drawn)
-
-
 def flat(value: Any) -> list[float]:
     """Return the numbers in a value of a row: a number, a list, or None; none of deeper lists."""
     values = value if isinstance(value, list) else [value]
     return [float(x) for x in values if isinstance(x, (int, float))]
 
 
-def _named(key: str) -> str:
-    """Return the name of a run in words: a number, or a group's name with one."""
-    return f"run {key}" if key.isdecimal() else key
+def _words_and_link(source: str, row: Row, key: str, words: str) -> tuple[str, str]:
+    """Return the name of a run with these words after it, and the playground with this run.
 
-
-def _link(source: str, row: Row, key: str) -> str:
-    """Return the playground with one of our runs; "" if it does not have it."""
+    The link is "" if the run is not ours, or if the playground does not have it.
+    """
     group, _, run = key.rpartition(" ")
+    named = f"{key}{words}" if group or not run.isdecimal() else f"run {run}{words}"
     group = group or "".join(row.groups[:1])
-    return address(group, int(run)) if source == "ours" and run.isdecimal() else ""
+    link = address(group, int(run)) if source == "ours" and run.isdecimal() else ""
+    return named, link
 
 
 def _spread(marks: list[Mark]) -> list[Mark]:

@@ -3,24 +3,23 @@
 import pytest
 
 from carry_paper.findings import heads
-from carry_paper.findings.bars import Bar, bars, variants
+from carry_paper.findings.bars import Bar, variants
 from carry_paper.ledger import registry
 from tests.findings.test_criteria import EITHER_SIDE
 
 
 def test_a_bar_at_half_and_at_twice_its_distance():
     bar = Bar(0.9, perfect=1)
-    assert (bar.halved(), bar.doubled()) == pytest.approx((0.95, 0.8))
+    assert (bar.at(0.5), bar.at(2.0)) == pytest.approx((0.95, 0.8))
     low = Bar(0.1, perfect=0)
-    assert (low.halved(), low.doubled()) == pytest.approx((0.05, 0.2))
+    assert (low.at(0.5), low.at(2.0)) == pytest.approx((0.05, 0.2))
     # 0 would be below what uniform attention gives, so that every model would have a staircase
-    assert Bar(0.5, perfect=1, chance=0.1).doubled() == 0.1
-    assert bar.halved().perfect == 1
+    assert Bar(0.5, perfect=1, chance=0.1).at(2.0) == 0.1
+    assert bar.at(0.5).perfect == 1
 
 
 def test_each_bar_of_a_rule_is_tried_in_turn():
     rule = heads.decides
-    assert bars(rule) == {"least_cost": heads.EXACT_MATCH_COST, "cell": heads.CELL_ACCURACY}
     by_name = variants(rule)
     assert list(by_name) == ["least_cost=0.05", "least_cost=0.2", "cell=0.995", "cell=0.98"]
     fields = {"value": 0.15, "lowest_carry_cell": 0.992, "lowest_right_or_too_large": 0.992}

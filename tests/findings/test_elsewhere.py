@@ -45,7 +45,7 @@ def test_parts_of_a_sentence_about_groups_are_shown_and_their_runs_counted(sourc
         row = ledger.by_id(source)[name]
         assert row.verdict == verdicts.NO_VERDICT
         assert row.sensitivity == {}  # no bar hangs on another
-        counts = row.shown_by_group
+        counts = row.detail.rpartition("By group: ")[2]
         assert "of 6 of n2_s0.3_w0.2, " in counts
-        n_in_groups = [int(part.split()[2]) for part in counts.partition(": ")[2].split(", ")]
+        n_in_groups = [int(part.split()[2]) for part in counts.split(", ")]
         assert sum(n_in_groups) == row.shown[1] == len(row.runs)

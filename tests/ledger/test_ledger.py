@@ -13,7 +13,8 @@ from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N3, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import Entry, picked
 from carry_paper.ledger.measuring import as_table
-from carry_paper.ledger.verdicts import Count, judge_finding
+from carry_paper.ledger.results import Row
+from carry_paper.ledger.verdicts import CANNOT_TELL, Count, judge_finding
 from carry_train import groups
 
 
@@ -159,7 +160,7 @@ def test_runs_that_cannot_say_do_not_count():
     values = {(MAIN, run): value for run, value in enumerate([0.9, None, 0.1, None])}
     claim = claims.claims()["finding/staircase"]
     of_four = combined(claim.id, *of_runs("heads.staircase", values))
-    assert of_four.counts == {MAIN: Count(1, 2)}
+    assert of_four.counts[ledger.AS_IT_IS] == {MAIN: Count(1, 2)}
     judged = ledger.judged(claim, "ours", of_four)
     assert (judged.verdict, judged.settles) == ("mixed", "")
     nobody = of_runs("heads.staircase", {(MAIN, run): None for run in range(6)})
@@ -194,12 +195,23 @@ def test_no_group_makes_up_for_another():
     assert (judged.verdict, judged.settles) == ("no verdict", "")
 
 
+def test_a_finding_that_hangs_on_one_control_run_cannot_tell():
+    claim = replace(claims.claims()["finding/staircase"], quantifier="all")
+    shown_by_none = {ledger.AS_IT_IS: {MAIN: Count(0, 6)}}
+    for n_without, expected in {1: "differs", 5: CANNOT_TELL}.items():
+        without = {"run 0 of controls": {MAIN: Count(n_without, 6)}}
+        of_six = ledger.Combined(Row(claim.id), counts=shown_by_none, counts_without=without)
+        judged = ledger.judged(claim, "ours", of_six)
+        assert judged.verdict == expected
+    assert judged.settles == "more control runs: without run 0 of controls it is mostly"
+
+
 def test_a_finding_of_one_run_is_judged_on_the_run_that_the_paper_shows():
     name = next(n for n, e in registry.ROWS.items() if e.rule and e.shown_run is not None)
     assert claims.claims()[name].single
     author = ledger.by_id("author")
     of_row = ledger.combine(claims.claims()[name], author.measured)
-    assert [count.n_runs for count in of_row.counts.values()] == [1]
+    assert [count.n_runs for count in of_row.counts[ledger.AS_IT_IS].values()] == [1]
     assert len(of_row.row.runs) > 1
     assert (
         f"Judged on run {registry.entry(name).shown_run}, which the paper shows."
@@ -220,14 +232,13 @@ def test_a_row_knows_its_runs_and_what_else_was_measured():
         2,
     )
     assert f"{MAIN}: the one run shows it." in row.detail
-    assert row.shown_by_group == f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}."
+    assert row.detail.endswith(f"By group: 1 of 1 of {MAIN}, 1 of 1 of {N3}.")
     assert row.value == 0.004
 
 
 def test_a_constant_needs_no_runs(monkeypatch):
     monkeypatch.setitem(registry.ROWS, "data/sums3", Entry(constant=500_501))
     assert combined("data/sums3").row.value == 500_501
-    assert registry.entry("data/sums3").quantity == ""
 
 
 def test_the_recipe_that_leads_in_the_table_leads_in_the_folder(monkeypatch):

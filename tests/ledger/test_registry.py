@@ -164,11 +164,11 @@ def check_finding(name, measured):
 
 
 def test_each_quantity_takes_what_can_be_given_to_it():
-    for entry in ROWS.values():
+    for name, entry in ROWS.items():
         if entry.function is not None:
             kind = takes(entry.function)
-            assert (kind in (Transformer, Survey, Evidence)) != bool(entry.model), entry.quantity
-            assert kind is Survey or entry.need in (None, Need()), entry.quantity
+            assert (kind in (Transformer, Survey, Evidence)) != bool(entry.model), name
+            assert kind is Survey or entry.need in (None, Need()), name
 
 
 def test_no_two_quantities_have_one_name():

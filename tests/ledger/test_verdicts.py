@@ -15,7 +15,6 @@ from carry_paper.ledger.verdicts import (
     NO_VERDICT,
     Count,
     Judgement,
-    hangs_on_a_control,
     judge_author,
     judge_count,
     judge_ours,
@@ -230,16 +229,6 @@ def test_the_interval_of_a_finding_is_clopper_and_pearsons():
     low, high = judge_shown("all", [True] * 4 + [False] * 2).interval[0]
     interval = scipy.stats.binomtest(4, 6).proportion_ci(method="exact")
     assert (low, high) == pytest.approx((interval.low, interval.high))
-
-
-def test_a_finding_that_hangs_on_one_control_run_cannot_tell():
-    judged = judge_shown("all", [False] * 6)
-    without = {"run 0 of controls": "mostly", "run 1 of controls": "differs"}
-    hanging = hangs_on_a_control(judged, without)
-    assert hanging.verdict == CANNOT_TELL
-    assert hanging.settles == "more control runs: without run 0 of controls it is mostly"
-    assert hangs_on_a_control(judged, {"run 0 of controls": "differs"}) == judged
-    assert hangs_on_a_control(judged, {}) == judged
 
 
 def test_a_number_whose_text_is_open_is_judged_on_nobody():

@@ -61,7 +61,7 @@ def test_a_row_on_a_range_counts_settings():
     row = Row("finding/range", value=0.7, runs=[0.6, None, 0.8], n=3, fields=names)
     (lane,) = strips.lanes([claims()[row.id]], {"ours": [row]})
     assert lane.label == "it holds in 2 of 3 settings, and 1 can't tell"
-    results = box.side("ours", [row], lane)
+    results = box.side("ours", [row])
     assert (results.value, results.beside) == ("2 of 3", "settings")
 
 
