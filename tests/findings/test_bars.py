@@ -34,6 +34,7 @@ def test_a_number_has_no_rule_and_no_variants():
 
 def test_every_rule_can_be_asked_at_its_other_bars():
     for name, entry in registry.ROWS.items():
+        assert {bar.perfect for bar in bars(entry.rule).values()} <= {0, 1}
         if entry.rule is not None:
             example = EITHER_SIDE.get(name.removeprefix("finding/"), ({"value": 0.5},))[0]
             for rule in variants(entry.rule).values():
