@@ -152,6 +152,7 @@ def test_a_loss_is_fitted_up_to_its_floor():
         assert dynamics.fit_kink(curve).end == dynamics.loss_floor(curve)
         assert dynamics.fit_kink(curve).epoch == pytest.approx(50, abs=2)
     assert dynamics.fit_kink(at_floor, 1000).epoch > 200  # where the floor begins
+    assert dynamics.shorter_fits(at_floor) == pytest.approx([50, 50], abs=1)
 
 
 def test_a_kink_that_moves_with_the_end_of_the_fit_is_none():

@@ -85,6 +85,7 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
     a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
     columns = geometry.default_columns(model, n_digits)
     planes = geometry.journey(model, a, b, columns)
+    assert len(columns) == n_digits * min(config.layers, 2)
     assert [(p.layer, p.position) for p in planes[::2]] == [
         (layer, position) for layer, position, _ in columns
     ]

@@ -70,12 +70,13 @@ def test_attention_ahead_by_hand():
             assert_close(attention_ahead[:, column], expected)
 
 
-def test_the_two_kinds_of_staircase_by_hand():
+def test_the_two_kinds_of_staircase_by_hand(monkeypatch):
     """The digits' staircase is planted in head 0:1.
 
     That of the answer rows is in 0:0 and, but for position 0, in 1:1.
     """
-    layout = Layout(4)
+    model = random_model(ModelConfig(width=4, d_model=16, d_ff=8))
+    layout, (a, b) = model.config.layout, measure.sample(1, 4, seed=0)
     pattern = torch.zeros(2, 2, layout.length, layout.length)
     digits, rows = pattern.clone(), pattern.clone()
     for i, row in enumerate(layout.answer):
@@ -89,11 +90,8 @@ def test_the_two_kinds_of_staircase_by_hand():
         (digits, [high, nothing, nothing]),
         (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
     ):
-        both = heads.partner_mass(planted[:-1], layout).unflatten(-1, (2, -1))
-        steps, own_column = both.mean(-2), heads.column_mass(planted, layout)
-        kinds = lengths.Heads(
-            steps, torch.zeros(1, 2, 4), own_column, torch.zeros(2, 2, 4), 0, 1.0, 1.0
-        ).staircases
+        monkeypatch.setattr(measure, "attention", lambda *_, planted=planted: planted)
+        kinds = lengths.measure_heads(model, a, b, decision_head=0).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
 
