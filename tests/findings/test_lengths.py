@@ -16,7 +16,7 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper import catalogue
-from carry_paper.findings import heads, lengths, neurons
+from carry_paper.findings import geometry, heads, lengths, neurons
 from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.evidence import Evidence
 from carry_paper.pages.parameters import chosen_classes
@@ -121,6 +121,16 @@ def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
     measured = lengths.previous_sums(tiny)
     assert measured["layer_0"] == pytest.approx(0.5 / (layout.width - 1))
     assert measured["layer_0_exceeds_last_by"] == pytest.approx(-0.6)
+
+
+def test_each_step_of_the_algorithm_is_separated_where_it_is_taken(tiny, monkeypatch):
+    monkeypatch.setattr(
+        geometry, "accuracy_on_all_axes", lambda plane: (plane.layer, plane.after, plane.position)
+    )
+    assert lengths.separation(tiny, *measure.sample(5, 3, seed=0)) == {
+        "tens": [(0, "MLP", position) for position in tiny.config.layout.answer],
+        "ones": [(1, "attention", position) for position in tiny.config.layout.answer],
+    }
 
 
 # ---------------------------------------------------------------- forgetting
