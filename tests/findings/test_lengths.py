@@ -94,6 +94,10 @@ def test_the_two_kinds_of_staircase_by_hand(monkeypatch):
         kinds = lengths.measure_heads(model, a, b, decision_head=0).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
+        monkeypatch.setattr(heads, "mean_attention", lambda _, planted=planted: planted)
+        weakest = heads.layer_staircases(model)
+        assert weakest["between_digits_by_layer"] == pytest.approx([min(expected[0]), 0])
+        assert weakest["at_answer_rows_by_layer"] == pytest.approx([min(x) for x in expected[1:]])
 
 
 def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
