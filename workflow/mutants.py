@@ -2,36 +2,47 @@
 
 They are of the model and what measures it: the core, the fast engines, the findings and the rules
 of verdicts. The seed is the commit that is checked out, so nobody chooses it. The nearest tests are
-those of the file's own folder that import it, the file of the same name first. A survivor is
+those of the file's own folder that import it, the file of the same name first.
+
+Each mutant is put into a copy of this repository, and pytest runs there until a test fails. All of
+them are tried on the fast tests first, and then what survived on the slow ones. A survivor is
 printed as a diff, for somebody to judge: a test is missing there, or no test could notice it.
 
-The changes are made one at a time, in a copy of this repository.
-It runs in _build/cosmic, which has Cosmic Ray beside the packages of .venv.
+The program runs in _build/cosmic, which has Cosmic Ray beside the packages of .venv, where this
+module is tested without it. Each pytest is forked from a process that has imported what takes long
+and does not change.
 """
 
 import ast
 import difflib
+import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cosmic_ray.ast import get_ast
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator, operator_names
+import pytest
 
 ROOT = Path(__file__).parent.parent
 BUILT = (".*", "_build", "__pycache__", "*.egg-info")
 IMPORTED = ("author", "checkpoints")  # in data/
-# In seconds of CPU time. A mutant that makes its tests run on and on has been noticed.
-TIME_LIMIT = 600
+# A mutant that makes its tests run on and on, or take all memory, has been noticed.
+TIME_LIMIT = 300  # seconds of CPU time
+MEMORY_LIMIT = 12 << 30  # bytes
+NOT_RUN = "not (types or cluster or site or lens)"
+FORKED = multiprocessing.get_context("forkserver")
+PRELOADED = ("torch", "pandas", "scipy.stats", "matplotlib.pyplot", "sklearn.linear_model")
+# The process that forks has imported plugins of pytest.
+NOT_REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
 
 TESTS_OF = {
     "carry_core/*.py": "core",
@@ -80,8 +91,12 @@ def without_annotations(source: str) -> str:
     return ast.dump(tree)
 
 
+@cache
 def places(source: str) -> list[list[tuple[str, int]]]:
     """Return the operators, each with an index, that change each place that can be changed."""
+    from cosmic_ray.ast import get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
     operators = defaultdict(list)
     nodes = []
     todo = [get_ast(source)]
@@ -101,6 +116,9 @@ def places(source: str) -> list[list[tuple[str, int]]]:
 
 def drawn(number: int, seed: str) -> list[Change]:
     """Draw mutants: a file by its length, a place in it, one of the operators for that place."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
     chance = random.Random(seed)
     folders: dict[Path, str] = {}
     for pattern, folder in TESTS_OF.items():
@@ -128,24 +146,7 @@ def drawn(number: int, seed: str) -> list[Change]:
     return mutants
 
 
-# ---- they are made in a copy, and tests run there
-
-
-def run(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a copy, on the copy's code, for `TIME_LIMIT` at most."""
-    environment = os.environ | {
-        "PYTHONPATH": str(root),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.run(
-        ["sh", "-c", f'ulimit -t {TIME_LIMIT}; exec "$@"', "sh", sys.executable, *command],
-        cwd=root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+# ---- each is put into a copy, and tests run there
 
 
 def copied(folder: Path) -> Path:
@@ -161,37 +162,61 @@ def copied(folder: Path) -> Path:
     shared = ROOT.parent / "shared"
     if shared.is_dir():
         (folder / "shared").symlink_to(shared)
-    imported = run(copy, "-c", "import carry_core; print(carry_core.__file__)").stdout
-    assert imported.startswith(str(folder)), f"the tests would run on {imported}"
     return copy
 
 
-def failure_of(root: Path, tests: Sequence[str]) -> str:
-    """Run tests in a copy, up to the first that fails; return what is printed then, else "".
+def run_pytest(root: Path, arguments: Sequence[str], log: Path) -> None:
+    """Run pytest in this process, on a copy's code, and exit as it does.
 
     Shapes are not checked, which would double the time.
     """
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
-    result = run(root, "-m", "pytest", *options, *tests)
-    printed = f"{result.stdout[-3000:]}{result.stderr[-300:]}"
-    return f"return code {result.returncode}: {printed}" if result.returncode else ""
+    resource.setrlimit(resource.RLIMIT_CPU, (TIME_LIMIT, TIME_LIMIT))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    os.environ["PYTHONPATH"] = str(root)
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=", "-W", NOT_REWRITTEN]
+    code = int(pytest.main([*options, *arguments]))
+    os._exit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)
 
 
-def noticed(changes: Sequence[Change]) -> Iterator[bool]:
-    """Yield for each change True if its tests notice it, by failing or by running on and on.
+def failure_of(root: Path, *arguments: str) -> str:
+    """Run pytest in a copy, up to the first failure; return what is printed then, else ""."""
+    log = root.parent / "log"
+    process = FORKED.Process(target=run_pytest, args=(root, arguments, log))
+    process.start()
+    process.join()
+    return f"exit code {process.exitcode}: {log.read_text()[-3000:]}" if process.exitcode else ""
 
-    The program ends if a test fails on the code as it is.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        copy = copied(Path(folder))
-        if failure := failure_of(copy, sorted({test for x in changes for test in x.tests})):
-            sys.exit(f"The tests fail on the code as it is: make them pass first.\n{failure}")
-        for change in changes:
-            path = copy / change.path
-            before = path.read_text(encoding="utf-8")
-            path.write_text(change.source, encoding="utf-8")
-            yield bool(failure_of(copy, change.tests))
-            path.write_text(before, encoding="utf-8")
+
+class Trial:
+    """A copy of the repository, in which changes are made and taken back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = copied(folder)
+        self.failing: set[str] = set()  # tests that failed with a change
+
+    def notices(self, change: Change, marked: str) -> bool:
+        """Return True if the tests with these marks fail with a change, or run on and on."""
+        path = self.root / change.path
+        path.write_text(change.source, encoding="utf-8")
+        same_name, *others = change.tests
+        failure = failure_of(self.root, "-m", marked, same_name)
+        if others and not failure:
+            failure = failure_of(self.root, "-m", marked, *others)
+        shutil.copy2(ROOT / change.path, path)
+        for bytecode in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            bytecode.unlink()
+        self.failing |= {*re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", failure, re.M)}
+        return bool(failure)
+
+    def check(self) -> None:
+        """End the program if a test that failed with a change fails on the code as it is, too."""
+        if failure := failure_of(self.root, *sorted(self.failing)):
+            sys.exit(f"Tests fail on the code as it is: make them pass first.\n{failure}")
 
 
 def difference(mutant: Change) -> str:
@@ -207,16 +232,23 @@ def main(number: int) -> int:
     """Print the diff of each mutant that survives; return 1 if one does."""
     head = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     seed = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
-    mutants = drawn(number, seed)
-    n_survivors = 0
-    for mutant, is_noticed in zip(mutants, noticed(mutants), strict=True):
-        if is_noticed:
-            print(f"noticed  {mutant.path}", flush=True)
-        else:
-            n_survivors += 1
-            print(f"SURVIVES {' '.join(mutant.tests)}\n{difference(mutant)}", flush=True)
-    print(f"{number - n_survivors} of {number} mutants of commit {seed[:10]} are noticed.")
-    return int(n_survivors > 0)
+    survivors = drawn(number, seed)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    FORKED.set_forkserver_preload([*PRELOADED])
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Trial(Path(folder))
+        for marked in ("not slow", "slow"):
+            tried, survivors = survivors, []
+            for mutant in tried:
+                if trial.notices(mutant, f"{marked} and {NOT_RUN}"):
+                    print(f"noticed  {mutant.path}", flush=True)
+                else:
+                    survivors.append(mutant)
+                    tests = " ".join(mutant.tests)
+                    print(f"SURVIVES {marked} {tests}\n{difference(mutant)}", flush=True)
+        trial.check()
+    print(f"{number - len(survivors)} of {number} mutants of commit {seed[:10]} are noticed.")
+    return int(len(survivors) > 0)
 
 
 if __name__ == "__main__":

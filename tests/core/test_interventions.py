@@ -164,6 +164,8 @@ def test_as_data():
     assert isinstance(both, Combined)
     by_head = Ablation(q={(1, 0)}) | MeanAblation(k={(0, 1)}, v={(0, 1)})
     assert str(by_head) == "without q 1:0; mean of k 0:1, v 0:1"
+    assert str(Ablation(mlps={*range(8)})).endswith("MLP 6, MLP 7")
+    assert str(Ablation(mlps={*range(9)})) == "without 9 mlps"
     for intervention in (INTACT, ablation, patch, both, by_head):
         assert Ablation.from_json(intervention.to_json()) == intervention
     assert ablation != MeanAblation(heads={(1, 0)}, mlps={1}, neurons={(1, 17)})

@@ -110,3 +110,8 @@ def test_no_runs_are_no_choice(root):
     for place in (NAME, root / NAME / "paper"):
         with pytest.raises(BadInput, match=r"runs=\[\]: expected"):
             load(place, runs=[])
+
+
+def test_a_long_reason_is_cut():
+    assert files.reason(ValueError("x" * 200)) == "x" * 200
+    assert files.reason(ValueError("x" * 201)) == "x" * 200 + "…"

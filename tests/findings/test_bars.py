@@ -1,7 +1,11 @@
 """Bars know their perfect value, and rules can be judged at others."""
 
+import pkgutil
+from importlib import import_module
+
 import pytest
 
+from carry_paper import findings
 from carry_paper.findings import heads
 from carry_paper.findings.bars import Bar, variants
 from carry_paper.ledger import registry
@@ -25,6 +29,14 @@ def test_each_bar_of_a_rule_is_tried_in_turn():
     fields = {"value": 0.15, "lowest_carry_cell": 0.992, "lowest_right_or_too_large": 0.992}
     assert [by_name[name](fields) for name in by_name] == [True, False, False, True]
     assert rule(fields)
+
+
+def test_bars_are_shares_and_perfect_is_none_or_all():
+    for module in pkgutil.iter_modules(findings.__path__, "carry_paper.findings."):
+        for name, bar in vars(import_module(module.name)).items():
+            if isinstance(bar, Bar):
+                assert 0 < bar < 1, name
+                assert bar.perfect in (0, 1), name
 
 
 def test_a_number_has_no_rule_and_no_variants():

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from carry_core.errors import BadInput
+from carry_core.model import ModelConfig
 from carry_core.sums import Layout
+from carry_paper import catalogue
 from carry_paper.findings import dynamics, heads
 from carry_paper.findings.base import MAIN, N1, N1_W0, S01
 from carry_paper.findings.evidence import Evidence
@@ -105,6 +107,8 @@ def test_a_training_that_stopped_early_is_judged_by_the_epochs_of_the_whole():
     )
     assert dynamics.starts_to_rise(by_epoch(curve))[0] == 100
     assert dynamics.starts_to_rise(by_epoch(curve), planned=1000)[0] == EPOCHS
+    falling = pd.Series([1.0, 0.9, 0.5, 0.1], index=[1, 2, 4, 10])
+    assert dynamics.starts_to_rise(falling)[0] == 4
     correlation = dynamics.correlations(dips(65))[1]
     whole, part = (
         dynamics.carrying(by_epoch(bent(60, 0.08, 0.02)), correlation, planned)
@@ -148,6 +152,7 @@ def test_a_loss_is_fitted_up_to_its_floor():
         assert dynamics.fit_kink(curve).end == dynamics.loss_floor(curve)
         assert dynamics.fit_kink(curve).epoch == pytest.approx(50, abs=2)
     assert dynamics.fit_kink(at_floor, 1000).epoch > 200  # where the floor begins
+    assert dynamics.shorter_fits(at_floor) == pytest.approx([50, 50], abs=1)
 
 
 def test_a_kink_that_moves_with_the_end_of_the_fit_is_none():
@@ -275,6 +280,14 @@ def test_a_loss_that_increases_is_compared_with_those_with_decay(monkeypatch):
     assert measurement.shows == {0: True, 1: False, 2: False}
     assert measurement.runs[0] > 1.5
     assert measurement.runs[1] == pytest.approx(1)
+
+
+def test_a_training_of_which_an_epoch_is_only_a_segment_has_no_curves(monkeypatch):
+    record = {"recipe": "minute"}
+    loaded = catalogue.GroupRuns("n2_s0.3_w0.2", "ours", ModelConfig(), (0,), {}, record)
+    monkeypatch.setattr(Evidence, "group", lambda self, name: loaded)
+    with pytest.raises(BadInput, match="too short for learning curves by epoch"):
+        Evidence("ours").curves(loaded.group)
 
 
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:

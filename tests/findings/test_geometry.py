@@ -1,11 +1,12 @@
 """Principal axes, separations, digits in order and pentagons: by brute force and planted."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from carry_core import measure, sums
+from carry_core import carries, measure, sums
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import adder, geometry, pentagon
 from carry_paper.findings.base import Fields
@@ -84,11 +85,18 @@ def test_the_journey_says_of_each_sum_what_a_schoolbook_says(config: ModelConfig
     a, b = sums.long_sums(40, n_digits, torch.Generator().manual_seed(0))
     columns = geometry.default_columns(model, n_digits)
     planes = geometry.journey(model, a, b, columns)
+    assert len(columns) == n_digits * min(config.layers, 2)
     assert [(p.layer, p.position) for p in planes[::2]] == [
         (layer, position) for layer, position, _ in columns
     ]
     assert [p.after for p in planes] == ["attention", "MLP"] * len(columns)
-    for plane, (layer, _, column) in zip(planes[::2], columns, strict=True):
+    tokens = sums.encode(a, b, config.layout)
+    digits = sums.digits(b if config.causal else a, width)
+    for plane, (layer, position, column) in zip(planes[::2], columns, strict=True):
+        if layer < config.layers - 1:
+            assert torch.equal(tokens[:, position], digits[:, column])
+        else:
+            assert position == config.layout.answer[column]
         for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
             low, place = 10 ** (width - 1 - column), 10 ** (width - column)
             total, carry = x // low % 10 + y // low % 10, x % low + y % low >= low
@@ -107,6 +115,14 @@ def test_the_journey_takes_each_stream_where_its_column_is(config: ModelConfig):
         everywhere = measure.activations(model, a, b, [name])[name]
         _, share = geometry.principal_axes(everywhere[:, plane.position], [])
         assert plane.share == pytest.approx(share, rel=1e-3)
+
+
+@pytest.mark.usefixtures("few_random_sums")
+def test_in_a_decoder_tens_are_looked_for_at_the_second_numbers_last_digits():
+    model = random_model(ModelConfig(causal=True, d_model=16, d_ff=16), noise=0.5)
+    planes = geometry.journey(model, *geometry.random_sums(), [(0, 5, 1), (0, 6, 2)])
+    lowest = min(geometry.plane_accuracy(plane) for plane in planes if plane.after == "MLP")
+    assert geometry.decoder_tens(model) == {"value": lowest}
 
 
 def plane_of(points: torch.Tensor, split: torch.Tensor) -> geometry.Plane:
@@ -148,6 +164,24 @@ def test_digits_in_order_along_either_axis():
     assert geometry.digit_order(torch.stack([noise, noise, digit], 1), digit, side) < 0.4
     shuffled = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])[digit]
     assert geometry.digit_order(torch.stack([shuffled, noise], 1).float(), digit, side) < 0.8
+
+
+def test_digits_with_random_names_are_in_less_order():
+    digit = torch.arange(100) % 10
+    plane = replace(plane_of(digit[:, None].expand(-1, 2), digit < 5), digit=digit)
+    planes = [replace(plane, after=part) for part in geometry.AFTER]
+    carry_out = torch.arange(100)[:, None] < 50
+    assert geometry.digit_orders(planes, carry_out) == {"attention": [1.0], "MLP": [1.0]}
+    assert 0.1 < geometry.order_by_chance(planes, carry_out, seed=0) < 0.6
+
+
+def test_orders_of_runs_are_those_of_their_planes_and_the_mean():
+    model = random_model(ModelConfig(width=2, d_model=16, d_ff=16), noise=0.5)
+    a, b = sums.all_sums(2)
+    orders = geometry.digit_orders(geometry.journey(model, a, b), carries.symbols(a, b, 2) > 0)
+    values = orders["attention"] + orders["MLP"]
+    frame = geometry.orders_of_runs([(3, model)], a, b)
+    assert frame.loc[3].to_list() == pytest.approx([*values, sum(values) / len(values)])
 
 
 def ring(step: float, count: int = 10) -> torch.Tensor:

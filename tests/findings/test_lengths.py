@@ -16,7 +16,7 @@ from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Layout
 from carry_paper import catalogue
-from carry_paper.findings import heads, lengths, neurons
+from carry_paper.findings import geometry, heads, lengths, neurons
 from carry_paper.findings.base import FINETUNED, PAD6, PRIMED
 from carry_paper.findings.evidence import Evidence
 from carry_paper.pages.parameters import chosen_classes
@@ -70,12 +70,13 @@ def test_attention_ahead_by_hand():
             assert_close(attention_ahead[:, column], expected)
 
 
-def test_the_two_kinds_of_staircase_by_hand():
+def test_the_two_kinds_of_staircase_by_hand(monkeypatch):
     """The digits' staircase is planted in head 0:1.
 
     That of the answer rows is in 0:0 and, but for position 0, in 1:1.
     """
-    layout = Layout(4)
+    model = random_model(ModelConfig(width=4, d_model=16, d_ff=8))
+    layout, (a, b) = model.config.layout, measure.sample(1, 4, seed=0)
     pattern = torch.zeros(2, 2, layout.length, layout.length)
     digits, rows = pattern.clone(), pattern.clone()
     for i, row in enumerate(layout.answer):
@@ -89,13 +90,14 @@ def test_the_two_kinds_of_staircase_by_hand():
         (digits, [high, nothing, nothing]),
         (rows, [nothing, [0.75] * 4, [0.0, 0.6, 0.6, 0.6]]),
     ):
-        both = heads.partner_mass(planted[:-1], layout).unflatten(-1, (2, -1))
-        steps, own_column = both.mean(-2), heads.column_mass(planted, layout)
-        kinds = lengths.Heads(
-            steps, torch.zeros(1, 2, 4), own_column, torch.zeros(2, 2, 4), 0, 1.0, 1.0
-        ).staircases
+        monkeypatch.setattr(measure, "attention", lambda *_, planted=planted: planted)
+        kinds = lengths.measure_heads(model, a, b, decision_head=0).staircases
         assert list(kinds) == names
         assert [x.tolist() for x in kinds.values()] == [pytest.approx(x) for x in expected]
+        monkeypatch.setattr(heads, "mean_attention", lambda _, planted=planted: planted)
+        weakest = heads.layer_staircases(model)
+        assert weakest["between_digits_by_layer"] == pytest.approx([min(expected[0]), 0])
+        assert weakest["at_answer_rows_by_layer"] == pytest.approx([min(x) for x in expected[1:]])
 
 
 def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
@@ -123,6 +125,16 @@ def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
     measured = lengths.previous_sums(tiny)
     assert measured["layer_0"] == pytest.approx(0.5 / (layout.width - 1))
     assert measured["layer_0_exceeds_last_by"] == pytest.approx(-0.6)
+
+
+def test_each_step_of_the_algorithm_is_separated_where_it_is_taken(tiny, monkeypatch):
+    monkeypatch.setattr(
+        geometry, "accuracy_on_all_axes", lambda plane: (plane.layer, plane.after, plane.position)
+    )
+    assert lengths.separation(tiny, *measure.sample(5, 3, seed=0)) == {
+        "tens": [(0, "MLP", position) for position in tiny.config.layout.answer],
+        "ones": [(1, "attention", position) for position in tiny.config.layout.answer],
+    }
 
 
 # ---------------------------------------------------------------- forgetting

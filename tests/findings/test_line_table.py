@@ -148,7 +148,8 @@ def test_the_ledgers_rows_are_read_from_the_stored_lines(monkeypatch):
     digests = {run: runs.digest(p) for run, p in OneGroup().group(NAME).weights.items()}
     table = table_of(run2={"late": 0.96})
     table["sha256"] = table.run.map(digests)
-    monkeypatch.setattr(line_table, "saved", lambda: table)
+    by_another_recipe = table.assign(recipe="quick", late=0.1)
+    monkeypatch.setattr(line_table, "saved", lambda: pd.concat([table, by_another_recipe]))
     late = line_table.written_late(OneGroup())
     assert late.value.tolist() == [0.5, 0.5, 0.96]
     shows = [line_table.last_attention_writes(row) for row in late.to_dict("records")]

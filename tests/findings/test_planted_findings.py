@@ -1,7 +1,6 @@
 """Findings on planted surveys, streams and attention: each run's value, and if it shows it."""
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Dissected, Survey
 from carry_paper.ledger import registry
 from carry_train.groups import GROUPS, MAIN
+from tests.conftest import random_model
 from tests.helpers.measured import Answers
 from tests.helpers.measured import measured as answers
 from tests.helpers.tolerances import assert_close
@@ -617,21 +617,14 @@ def test_order_is_lost_where_less_than_half_of_it_is_left(monkeypatch):
 
 
 def test_what_biases_cost_is_counted_without_them():
-    torch.manual_seed(0)
-    model = (
-        Transformer(ModelConfig(width=2, d_model=16, d_ff=8))
-        .eval()
-        .requires_grad_(requires_grad=False)
-    )
-    # answers with zeros
-    model.unembed.bias[:] = torch.nn.functional.one_hot(torch.tensor(0), 12) * 100.0
-    bare, a = deepcopy(model), torch.tensor([0, 0, 1, 0])
-    for name, p in bare.named_parameters():
-        if name.endswith(".bias") and "norm" not in name:
-            p.zero_()
-    without = measure.correct_digits(bare, a, torch.zeros_like(a)).all(1).double().mean().item()
-    assert without < 0.75
-    assert heads.bias_cost(model, a, torch.zeros_like(a)) == pytest.approx(0.75 - without)
+    """Linear layers' make a model answer 11; without them it answers 22 by a LayerNorm's."""
+    model = random_model(ModelConfig(width=2, d_model=16, d_ff=8))
+    model.norm.weight.zero_()
+    model.norm.bias.fill_(1)
+    model.unembed.weight.zero_()[2] = 1
+    model.unembed.bias.zero_()[1] = 100
+    a = torch.tensor([0, 11, 22, 22])
+    assert heads.bias_cost(model, a, torch.zeros_like(a)) == 0.25 - 0.5
     assert model.unembed.bias.any()
 
 

@@ -208,6 +208,12 @@ def test_the_stored_rows_of_the_range_are_of_the_runs_that_are_stored():
 END = [1.0, 0.9, 0.2, 0.4]
 
 
+def test_runs_that_were_stopped_at_each_epoch_are_stored():
+    table = cells.saved()
+    for epoch in twins.EPOCHS:
+        assert len(cells.find_cell(CELL.group.name, "minute", epochs=epoch).of(table)) >= N
+
+
 def late_shares(late):
     return pd.DataFrame({"run": range(len(END)), "late": late})
 
