@@ -125,10 +125,14 @@ class _Mlp(ctypes.Structure):
     _fields_ = [("up", _Linear), ("down", _Linear)]
 
 
+Argument = Tensor | int | ctypes.c_long | ctypes.Array[_Zeroed] | None
+
+
 class _Memory:
-    """Keeps the tensors alive whose memory a structure points to."""
+    """Keeps the tensors alive whose memory a structure points to, and the library that takes it."""
 
     def __init__(self) -> None:
+        self.library = _built()
         self.tensors: list[Tensor] = []
 
     def pointer(self, x: Tensor, dtype: torch.dtype = torch.float32) -> int:
@@ -159,29 +163,27 @@ class _Memory:
         shifted = bias + weight @ norm.bias.double()
         return self.linear(scale * weight * norm.weight.double(), scale * shifted)
 
+    def call(
+        self, name: str, structure: ctypes.Structure, count: int, *arguments: Argument
+    ) -> None:
+        """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
 
-Argument = Tensor | int | ctypes.c_long | ctypes.Array[_Zeroed] | None
+        Tensors are passed by their memory, and must be contiguous. None is a null pointer.
 
-
-def _call(name: str, structure: ctypes.Structure, count: int, *arguments: Argument) -> None:
-    """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
-
-    Tensors are passed by their memory, and must be contiguous. None is a null pointer.
-
-    Raises:
-        RuntimeError: C++ has no room for these sizes, and has computed nothing.
-    """
-    converted: list[Any] = []
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            converted.append(ctypes.c_void_p(argument.data_ptr()))
-        else:
-            converted.append(argument)
-    function = getattr(_built(), name)
-    function.restype = ctypes.c_bool
-    threads = ctypes.c_int(torch.get_num_threads())
-    if not function(ctypes.byref(structure), ctypes.c_long(count), threads, *converted):
-        raise RuntimeError(f"C++ has no room for what `{name}` is given.")
+        Raises:
+            RuntimeError: C++ has no room for these sizes, and has computed nothing.
+        """
+        converted: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                converted.append(ctypes.c_void_p(argument.data_ptr()))
+            else:
+                converted.append(argument)
+        function = getattr(self.library, name)
+        function.restype = ctypes.c_bool
+        threads = ctypes.c_int(torch.get_num_threads())
+        if not function(ctypes.byref(structure), ctypes.c_long(count), threads, *converted):
+            raise RuntimeError(f"C++ has no room for what `{name}` is given.")
 
 
 def _conditions(conditions: Collection[Zeroed]) -> ctypes.Array[_Zeroed]:
@@ -254,7 +256,9 @@ class CompiledFirstLayer:
         shape = len(conditions), len(tokens), len(position), D_MODEL
         mids = torch.empty(shape, device="cpu")
         structures = _conditions(conditions)
-        _call("first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids)
+        self.memory.call(
+            "first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids
+        )
         return dict(zip(conditions, mids, strict=True))
 
 
@@ -293,7 +297,7 @@ class CompiledBlock:
     ) -> Float[Tensor, "batch query head d_head"]:
         """Return `attn.z`, from the stream that enters the block."""
         z = resid.new_empty(len(resid), len(self.query), HEADS, D_MODEL // HEADS)
-        _call("attention", self.attention, len(resid), resid.contiguous(), z)
+        self.memory.call("attention", self.attention, len(resid), resid.contiguous(), z)
         return z
 
     def mids(
@@ -307,7 +311,7 @@ class CompiledBlock:
         n_rows = resid.shape[:2].numel()
         resid, z = resid.contiguous(), z.contiguous()
         structures = _conditions(conditions)
-        _call("mids", self.output, n_rows, z, resid, len(conditions), structures, mids)
+        self.memory.call("mids", self.output, n_rows, z, resid, len(conditions), structures, mids)
         return dict(zip(conditions, mids, strict=True))
 
     def after(
@@ -322,7 +326,7 @@ class CompiledBlock:
             is_left[[*zeroed.neurons]] = False
             writes = bits(is_left.unsqueeze(0))
         post = mid.new_empty(mid.shape)
-        _call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
+        self.memory.call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
         return post
 
     def fire(self, mid: Float[Tensor, "row d_model"]) -> "Fired":
@@ -331,7 +335,7 @@ class CompiledBlock:
         mid = mid.contiguous()
         neurons = mid.new_empty(len(mid), d_ff)
         active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8, device="cpu")
-        _call("neurons", self.mlp, len(mid), mid, neurons, active)
+        self.memory.call("neurons", self.mlp, len(mid), mid, neurons, active)
         return Fired(neurons, active)
 
     def with_neurons(
@@ -348,7 +352,7 @@ class CompiledBlock:
         added = stream.new_empty(len(rows), D_MODEL)
         count = ctypes.c_long(len(stream))
         arguments = count, neurons, fired.neurons, fired.active, stream.contiguous(), added
-        _call("add_neurons", self.down_without_bias, len(rows), rows.int(), *arguments)
+        self.memory.call("add_neurons", self.down_without_bias, len(rows), rows.int(), *arguments)
         return added
 
 
@@ -383,7 +387,7 @@ class CompiledUnembedding:
         """Return the logits of each row."""
         logits = resid.new_empty(*resid.shape[:-1], self.vocabulary)
         n_rows = resid.shape[:-1].numel()
-        _call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
+        self.memory.call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
         return logits
 
 
