@@ -536,8 +536,8 @@ def judged(
     by_group = combined.counts.get(AS_IT_IS, {})
     sentences = [row.detail, judgement.detail]
     if len(by_group) > 1:
-        shown = ", ".join(f"{count.words} of {group}" for group, count in by_group.items())
-        sentences.append(f"By group: {shown}.")
+        counts = ", ".join(f"{count.words} of {group}" for group, count in by_group.items())
+        sentences.append(f"By group: {counts}.")
     row = replace(
         row,
         tolerance=stored(judgement.tolerance),
