@@ -341,7 +341,7 @@ def profile(
     fitted: FittedColumn,
     generator: torch.Generator,
     count: int = PROFILE_SUMS,
-) -> list[dict[str, float]]:
+) -> list[dict[str, Any]]:
     """Return the coordinate's two parts, by the digit sum of the next column.
 
     They are means over `count` random sums, less those whose digit in the column is wrong. The

@@ -129,7 +129,7 @@ def test_a_shared_prefix_gives_what_separate_passes_give(config, model, everywhe
     name = f"blocks.{config.layers - 1}.resid_mid"
     # patches have their own
     sources = [source if isinstance(i, MeanAblation) else None for i in interventions]
-    watch = HookAt(frozenset({name}), lambda point, x: cache.update({point: x}))
+    watch = HookAt(frozenset({name}), cache.setdefault)
     shared = SharedPrefix(model, interventions, read, watch, sources)
     for intervention, reference, logits in zip(interventions, sources, shared(tokens), strict=True):
         alone = model(tokens, intervention.hook(model, reference, read), read)

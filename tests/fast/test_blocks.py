@@ -60,7 +60,7 @@ def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
     seen = {}
     from_mid_on = config.hook_names[config.hook_names.index("blocks.0.resid_mid") : -1]
     for name in from_mid_on[::2]:
-        watch = HookAt(frozenset({name}), lambda point, x: seen.update({point: x}))
+        watch = HookAt(frozenset({name}), seen.setdefault)
         answers = measure.predict(model, a, b, ablations, watch=watch)
         assert_close(seen[name], activations_at(model, tokens, [name], read)[name], msg=name)
         assert all(map(torch.equal, answers, unwatched)), name

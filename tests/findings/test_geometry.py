@@ -168,7 +168,7 @@ def test_digits_in_order_along_either_axis():
 
 def test_planted_digits_are_in_order_after_both_parts():
     digit = torch.arange(100) % 10
-    plane = replace(plane_of(digit[:, None].expand(-1, 2), digit < 5), digit=digit)
+    plane = replace(plane_of(digit[:, None].expand(-1, 2).float(), digit < 5), digit=digit)
     planes = [replace(plane, after=part) for part in geometry.AFTER]
     carry_out = torch.arange(100)[:, None] < 50
     assert geometry.digit_orders(planes, carry_out) == {"attention": [1.0], "MLP": [1.0]}

@@ -129,11 +129,15 @@ def test_the_column_on_the_right_by_layer_and_rows(tiny, monkeypatch):
 
 def test_each_step_of_the_algorithm_is_separated_where_it_is_taken(tiny, monkeypatch):
     monkeypatch.setattr(
-        geometry, "accuracy_on_all_axes", lambda plane: (plane.layer, plane.after, plane.position)
+        geometry,
+        "accuracy_on_all_axes",
+        lambda plane: (
+            100.0 * plane.layer + 10 * [*geometry.AFTER].index(plane.after) + plane.position
+        ),
     )
     assert lengths.separation(tiny, *measure.sample(5, 3, seed=0)) == {
-        "tens": [(0, "MLP", position) for position in tiny.config.layout.answer],
-        "ones": [(1, "attention", position) for position in tiny.config.layout.answer],
+        "tens": [10 + position for position in tiny.config.layout.answer],
+        "ones": [100 + position for position in tiny.config.layout.answer],
     }
 
 
@@ -207,8 +211,8 @@ def test_criteria_of_parts_on_either_side():
     just = {"carried": 0.51, "corrected": 0.11, "trained": 0.11, "spared": 0.09}
     changes = ({}, {"corrected": 0.09}, {"trained": 0.09}, {"spared": 0.11})
     runs = pd.DataFrame([just | change for change in changes]).rename(columns=lengths.COSTS)
-    spares = runs.apply(lengths.mlp_spares_long_carries, axis=1)
-    assert spares.tolist() == [True, False, False, False]
+    spares = map(lengths.mlp_spares_long_carries, runs.to_dict("records"))
+    assert [*spares] == [True, False, False, False]
 
 
 # ---------------------------------------------------------------- streams, accuracies, weights
