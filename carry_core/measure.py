@@ -500,9 +500,10 @@ def activations(
         return x
 
     logits_of: Passes | None = None
-    # An engine's watcher sees the intact model from here on, without the logits.
-    first_watched = config.hook_names.index("blocks.0.resid_mid")
-    if ablation == INTACT and points <= {*config.hook_names[first_watched:-1]}:
+    # An engine's watcher sees the intact model from here to its end, without the logits.
+    watched = {*config.hook_names[config.hook_names.index("blocks.0.resid_mid") : -1]}
+    in_last_layer = {name for name in watched if name.startswith(f"blocks.{config.layers - 1}.")}
+    if ablation == INTACT and points <= watched and points & in_last_layer:
         logits_of = engine().passes(model, [], read, HookAt(points, keep))
     hook = ablation.hook(model, read=read)
     batches: dict[str, list[Tensor]] = {name: [] for name in hook_names}

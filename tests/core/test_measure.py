@@ -397,3 +397,10 @@ def test_activations_of_all_points_need_no_names(model, config):
     assert list(every_point) == config.hook_names
     of_logits = measure.activations(model, a, b, lambda name: name == "logits")
     assert_close(of_logits["logits"], every_point["logits"])
+
+
+def test_activations_of_an_early_layer_compute_no_later_one():
+    model, computed = random_model(SHAPES["encoder"]), []
+    model.blocks[1].q.register_forward_hook(lambda *_: computed.append("queries"))
+    measure.activations(model, *drawn(model.config, count=3), "blocks.0.mlp_out")
+    assert not computed
