@@ -4,7 +4,7 @@ They take two thirds of PyTorch's time or less, and compute what `PlainBlock` an
 do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
 compiler or a processor with AVX2 there is no library, and PyTorch computes; so it does if the
 library is wrong about a model whose logits PyTorch gives (`_is_right`). The library is the same on
-all such processors.
+all processors with AVX2, and on all with AVX-512, whose sums round differently.
 """
 
 import ctypes
@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
 from carry_core.sums import VOCABULARY
-from carry_fast import native
+from carry_fast import native, processor
 from carry_fast.blocks import PlainBlock, Zeroed
 
-FLAGS = ["-march=x86-64-v3"]
 INSTRUCTIONS = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}  # of x86-64-v3
+AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}  # and these of x86-64-v4
 # `native/sizes.h` makes room for these, and supports only the paper's D_MODEL and HEADS.
 D_MODEL = 128
 HEADS = 2
@@ -55,7 +55,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def _built() -> ctypes.CDLL:
-    return native.library(native.FOLDER / "forward.cpp", FLAGS, INSTRUCTIONS)
+    level = 4 if AVX512 <= processor.this().instructions else 3
+    flags = [f"-march=x86-64-v{level}"]
+    return native.library(native.FOLDER / "forward.cpp", flags, INSTRUCTIONS)
 
 
 def has_room(config: ModelConfig) -> bool:

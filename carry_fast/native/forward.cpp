@@ -13,7 +13,7 @@
 #include "norm.h"
 
 namespace {
-constexpr int GROUP = 24;  // sums or rows at once: a multiple of ROWS and of LANES
+constexpr int GROUP = 48;  // sums or rows at once: a multiple of ROWS and of LANES
 static_assert(GROUP % ROWS == 0 && GROUP % LANES == 0);
 using Rows = float[GROUP][D];
 
@@ -199,7 +199,7 @@ INLINE void fire(const Mlp& layer, const float* x, long width, int valid, Rows& 
   const int d_ff = layer.up.out;
   normalise_rows(x, width, valid, normed);
   apply(layer.up, normed[0], D, up_to_whole(valid, ROWS), [&](int r, int c, Panel y) {
-    active[(r * d_ff + c) / PANEL] = positive(y.v[0]) | positive(y.v[1]) << LANES;
+    active[(r * d_ff + c) / PANEL] = positive(y);
     store(neurons + r * d_ff + c, max(0, y));  // NaN stays NaN
   });
 }

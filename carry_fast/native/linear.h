@@ -4,20 +4,16 @@
 #include "vectors.h"
 
 namespace {
-constexpr int PANEL = 2 * LANES;
-constexpr int ROWS = 6;  // of the result, in registers: twelve vectors
-using Panel = Vecs<2>;
+constexpr int PANEL = 16;
+constexpr int ROWS = 6;  // of the result, in registers: twelve vectors of AVX2
+using Panel = Vecs<PANEL / LANES>;
 
 // C += A B for ROWS rows of A, `width` apart, and one panel of B, [K][PANEL].
 INLINE void add_product(Panel (&C)[ROWS], const float* A, long width, const float* B, int K) {
   for (int k = 0; k < K; k++, B += PANEL) {
     Panel b(B);
 #pragma GCC unroll 6
-    for (int i = 0; i < ROWS; i++) {
-      float a = A[i * width + k];
-      C[i].v[0] += a * b.v[0];
-      C[i].v[1] += a * b.v[1];
-    }
+    for (int i = 0; i < ROWS; i++) C[i] = C[i] + A[i * width + k] * b;
   }
 }
 }  // namespace
@@ -68,10 +64,7 @@ INLINE void apply(const Linear& map, const Columns<MOST>& x, Function f) {
       __builtin_prefetch(panel + (long)x.number[k + AHEAD] * PANEL);
       Panel b(panel + (long)x.number[k] * PANEL);
 #pragma GCC unroll 6
-      for (int i = 0; i < ROWS; i++) {
-        C[i].v[0] += x.value[k][i] * b.v[0];
-        C[i].v[1] += x.value[k][i] * b.v[1];
-      }
+      for (int i = 0; i < ROWS; i++) C[i] = C[i] + x.value[k][i] * b;
     }
 #pragma GCC unroll 6
     for (int i = 0; i < ROWS; i++) f(i, c, C[i]);

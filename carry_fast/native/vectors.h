@@ -245,6 +245,12 @@ template <int N> struct Vecs {
   INLINE friend Vecs max(Vecs a, Vecs b) {
     return by_vector([&](int u) { return max(a.v[u], b.v[u]); });
   }
+  // A bit for each column above zero, or NaN.
+  INLINE friend uint32_t positive(Vecs x) {
+    uint32_t bits = 0;
+    for (int u = 0; u < N; u++) bits |= positive(x.v[u]) << LANES * u;
+    return bits;
+  }
   // Columns whose bit is set, from bit `first` on, 32 to a word; zero elsewhere.
   INLINE friend Vecs where(const uint32_t* bits, int first, Vecs x) {
     return by_vector([&](int u) {

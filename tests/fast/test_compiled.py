@@ -22,7 +22,7 @@ SHAPES = {
     "long decoder": ModelConfig(layers=2, width=10, causal=True, d_ff=16),
 }
 # Fewer sums or rows than pass through together, and more.
-COUNTS = (1, 25)
+COUNTS = (1, 49)
 CONDITIONS = [
     Zeroed(),
     Zeroed(skip=True),
@@ -40,9 +40,16 @@ def stream(count, positions, seed=0):
     return torch.randn(count, positions, compiled.D_MODEL, generator=generator)
 
 
+@pytest.fixture(params=["this processor", "AVX2 alone"])
+def vectors(request, processor_with):
+    """Vectors as wide as here, and those of AVX2."""
+    if request.param == "AVX2 alone":
+        processor_with(compiled.INSTRUCTIONS)
+
+
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_each_part_is_pytorch_s(shape, count):
+def test_each_part_is_pytorch_s(shape, count, vectors):
     config = SHAPES[shape]
     model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=count)
     block = model.blocks[-1]
@@ -73,7 +80,7 @@ def test_each_part_is_pytorch_s(shape, count):
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("d_ff", [16, 1024])
-def test_rows_with_what_some_neurons_write(d_ff, count):
+def test_rows_with_what_some_neurons_write(d_ff, count, vectors):
     config = ModelConfig(layers=1, width=1, d_ff=d_ff)
     block = random_model(config, 2, noise=0.1).blocks[0]
     mid = stream(count, 1)[:, 0]

@@ -71,7 +71,7 @@ def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
     assert (folder / "vectors.h").read_text() != (native.FOLDER / "vectors.h").read_text()
     monkeypatch.setattr(native, "FOLDER", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(compiled, "FLAGS", [*compiled.FLAGS, "-O1"])  # it is built sooner
+    monkeypatch.setattr(native, "FLAGS", [*native.FLAGS, "-O1"])  # it is built sooner
     config = ModelConfig(width=2, d_ff=16)
     model, (a, b) = random_model(config, 1, noise=0.2), drawn(config, count=300)
     with pytest.warns(RuntimeWarning, match="had here .it gives wrong numbers.: PyTorch computes"):

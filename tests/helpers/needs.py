@@ -130,7 +130,7 @@ def forward_pass() -> str:
     from carry_fast import compiled, native
 
     try:
-        native.library(native.FOLDER / "forward.cpp", compiled.FLAGS, compiled.INSTRUCTIONS)
+        compiled._built()
     except native.CannotBuild as error:
         return str(error)
     return ""
