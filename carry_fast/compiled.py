@@ -55,7 +55,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def _built() -> ctypes.CDLL:
-    level = 4 if AVX512 <= processor.this().instructions else 3
+    level = 4 if processor.this().instructions >= AVX512 else 3
     flags = [f"-march=x86-64-v{level}"]
     return native.library(native.FOLDER / "forward.cpp", flags, INSTRUCTIONS)
 

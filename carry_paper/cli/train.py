@@ -177,7 +177,9 @@ def print_plan(plan: Plan, out: Path, device: str, is_timed: bool) -> None:
     " rounding unit in an initial weight of each matrix, or other dropout masks, another order of"
     " the training sums, both of these, another split, other initial weights.",
 )
-@click.option("--since", type=COUNT, help="With mask+order: a fork, its base up to this epoch.")
+@click.option(
+    "--since", type=COUNT, help="With mask+order or rounding: a fork, its base up to this epoch."
+)
 @click.option("--steps", type=COUNT, help="Length of the schedule [default: the recipe's].")
 @click.option("--epochs", type=COUNT, help="Stop after these epochs [default: all].")
 @click.option(

@@ -44,11 +44,13 @@ from carry_train.loop import Clock, Report
 from carry_train.precisions import Request
 from carry_train.progress import Conditions
 from carry_train.seeds import Seeds
-from carry_train.trainer import commit
+from carry_train.trainer import commit, part, round_otherwise
 
 NOTHING = "nothing"
+ROUNDING = "rounding"
 CHANCE = "mask+order"  # all that is left to chance once a training has begun
-NEW = (NOTHING, "rounding", "mask", "order", CHANCE, "split", "init")
+OF_FORKS = (CHANCE, ROUNDING)  # what can be new later
+NEW = (NOTHING, ROUNDING, "mask", "order", CHANCE, "split", "init")
 NEW_SEEDS = 1000  # no run has such a high number, so no stream of another run is taken
 FIRST, N_RUNS = 200, 32
 RUNS = f"{FIRST}-{FIRST + N_RUNS - 1}"  # of a cell, unless others are asked for
@@ -216,8 +218,8 @@ def find_cell(
     if epochs is not None and epochs > planned_epochs:
         raise BadInput(f"--epochs {epochs}: expected {planned_epochs} or fewer, as the cell has.")
     of_cell = replace(of_cell, limit=epochs)
-    if since and new != CHANCE:
-        raise BadInput(f"--since {since} needs --new {CHANCE}, not {new}.")
+    if since and new not in OF_FORKS:
+        raise BadInput(f"--since {since} needs --new {' or '.join(OF_FORKS)}, not {new}.")
     last = of_cell.epochs(group)
     if since and since >= last:
         raise BadInput(f"--since {since}: expected an epoch before {last}, the last.")
@@ -290,8 +292,8 @@ def make_run(
 def _forked(cell: Cell, run: int, request: Request, clock: Clock | None, report: Report) -> bool:
     """Train a fork's base up to where it begins, for it to go on; False if time was up before.
 
-    The fork's checkpoint is that of its base with other seeds, and without the state of the dropout
-    masks, which so begin from theirs.
+    The fork's checkpoint is that of its base with other seeds: either some weights are rounded
+    otherwise, or it lacks the state of the dropout masks, which so begin from theirs.
     """
     fork = Checkpoints(cell.folder(run), cell.group, cell.recipe)
     if fork.path(run).exists():
@@ -302,8 +304,13 @@ def _forked(cell: Cell, run: int, request: Request, clock: Clock | None, report:
     if not loop.train_group(base, [run], folder / "runs", conditions, clock, report):
         return False
     tensors, record = base.load(run)
-    del record["dropout"]
-    fork.save([(tensors, {**record, "seeds": cell.seeds(run).record(run)})])
+    seeds = cell.seeds(run)
+    rounding = seeds.streams(run).rounding
+    if rounding is None:
+        del record["dropout"]
+    else:
+        round_otherwise(part(tensors, "parameters/"), rounding)
+    fork.save([(tensors, {**record, "seeds": seeds.record(run)})])
     return True
 
 

@@ -23,7 +23,7 @@ from carry_core.errors import BadInput
 from carry_paper.findings import cells
 from carry_paper.findings.carry_line import who_writes
 
-FLOOR = "rounding"
+FLOOR = cells.ROUNDING
 FACTORS = ("mask", "order", "split", "init")
 OUTCOMES = ("late", "flip", "nine")
 ALPHA = 0.05  # of all tests together
@@ -118,10 +118,13 @@ class Comparison(NamedTuple):
     detectable: float
 
 
-def comparisons(floor: pd.DataFrame, factors: dict[str, pd.DataFrame]) -> list[Comparison]:
-    """Return each factor against the floor in each outcome, corrected for all of them together."""
+def comparisons(factors: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> list[Comparison]:
+    """Return each factor against its floor in each outcome, corrected for all of them together.
+
+    A factor has what `compared` gives of its twins, and of the floor's.
+    """
     results = []
-    for factor, pairs in factors.items():
+    for factor, (pairs, floor) in factors.items():
         for outcome in OUTCOMES:
             both = pd.DataFrame({"factor": pairs[outcome], "floor": floor[outcome]}).dropna()
             x, y = both.factor.to_numpy(float), both.floor.to_numpy(float)

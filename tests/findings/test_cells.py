@@ -9,6 +9,7 @@ from carry_core.files import ROOT
 from carry_core.runs import load
 from carry_paper.findings import cells, corner_table, line_table
 from carry_train import groups
+from carry_train.checkpoints import Checkpoints
 from carry_train.curves import read_curves
 from carry_train.precisions import REQUESTS
 from tests.helpers.trainings import QUICK, Ticks
@@ -87,7 +88,7 @@ def test_a_fork_is_its_base_up_to_an_epoch_and_another_run_from_there(cell, monk
         return {"seeds": load(path).record["runs"][0]["seeds"]}
 
     rows = []
-    monkeypatch.setattr(cells, "CHANCE", new)
+    monkeypatch.setattr(cells, "OF_FORKS", [new])
     monkeypatch.setattr(cells, "row", row)
     monkeypatch.setattr(cells, "save", rows.extend)
     base, twin, fork = (
@@ -108,6 +109,24 @@ def test_a_fork_is_its_base_up_to_an_epoch_and_another_run_from_there(cell, monk
     assert of_fork[0] == of_base[0] != of_twin[0]
     assert len({of_base[1], of_twin[1], of_fork[1]}) == 3
     assert rows[1] == rows[2] != rows[0]
+
+
+def test_a_fork_by_rounding_is_its_base_but_for_one_weight_of_each_matrix(cell):
+    fork = cells.find_cell("small", "quick", cells.ROUNDING, steps=12, since=1)
+    assert cells._forked(fork, 3, REQUEST, None, lambda *_: None)
+    folders = fork.folder(3), fork.folder(3) / "base"
+    forked, base = (Checkpoints(x, fork.group, fork.recipe).load(3) for x in folders)
+    seeds = forked[1].pop("seeds")
+    assert seeds == base[1].pop("seeds") | {"rounding": 1003}
+    assert forked[1] == base[1]
+    n_matrices = 0
+    for name, values in forked[0].items():
+        is_matrix = name.startswith("parameters/") and values.ndim > 1
+        changed = values != base[0][name]
+        assert changed.sum() == is_matrix, name
+        assert (values[changed] > base[0][name][changed]).all()
+        n_matrices += is_matrix
+    assert n_matrices > 10
 
 
 def test_a_run_by_another_step_or_on_another_processor_has_a_row_of_its_own(cell, monkeypatch):
@@ -146,7 +165,10 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
         (["pad6_finetuned500_n2_s0.3_w0.2"], "goes on from runs of pad6_n2_s0.3_w0.2, and a cell"),
         ([MAIN, "--steps", "151"], "a schedule by minute has whole segments; expected 152"),
         ([MAIN, "--epochs", "101"], "--epochs 101: expected 100 or fewer, as the cell has"),
-        ([MAIN, "--new", "mask", "--since", "5"], "--since 5 needs --new mask+order, not mask"),
+        (
+            [MAIN, "--new", "mask", "--since", "5"],
+            "--since 5 needs --new mask+order or rounding, not",
+        ),
         ([MAIN, "--new", "mask+order", "--since", "100"], "--since 100: expected an epoch before"),
         ([f"{MAIN}_dff100", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),
     ],

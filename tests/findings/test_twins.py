@@ -38,7 +38,7 @@ def planted(generator, effect=0.0):
 
 def compared_late(seed, effect):
     floor, factor = planted(np.random.default_rng(seed), effect)
-    results = twins.comparisons(floor, dict.fromkeys(twins.FACTORS, factor))
+    results = twins.comparisons(dict.fromkeys(twins.FACTORS, (factor, floor)))
     return next(result for result in results if result.outcome == "late")
 
 
