@@ -4,14 +4,15 @@ import pytest
 import torch
 
 from carry_core import carries, measure
+from carry_core.errors import BadInput
 from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import all_sums
-from carry_paper.findings import heads, last_layer, survey
-from carry_paper.findings.last_layer import LastLayer
+from carry_paper.findings import heads, survey
 from carry_paper.findings.survey import Need, Samples
 from tests.conftest import random_model
+from tests.core.test_promises import CHANGES, SMALL, TWO_CHANGES
 from tests.helpers.tolerances import assert_close
 
 
@@ -80,15 +81,19 @@ def test_samples_have_as_many_sums_of_each_class(monkeypatch):
     assert not torch.equal(random[0].chosen_on, random[1].chosen_on)
 
 
+def before_a_strong_mlp(model, a, b) -> tuple[int, torch.Tensor]:
+    """Let the neurons of the last layer matter; return its number, and the stream before them."""
+    last = model.config.layers - 1
+    model.blocks[last].down.weight.mul_(5)
+    name = f"blocks.{last}.resid_mid"
+    return last, measure.activations(model, a, b, [name], read=model.config.layout.answer)[name]
+
+
 def test_random_neurons_are_ablated_as_the_carry_neurons_are(noisy):
     a, b = all_sums(2)
-    last = noisy.config.layers - 1
-    noisy.blocks[last].down.weight.mul_(5)
-    name = f"blocks.{last}.resid_mid"
-    filled = LastLayer(noisy, len(a))
-    filled.append(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
+    last, resid_mid = before_a_strong_mlp(noisy, a, b)
     everything = torch.arange(len(a))
-    dissected = survey.dissect(filled, a, b, [Samples(everything, everything)] * 3)
+    dissected = survey.dissect(noisy, resid_mid, a, b, [Samples(everything, everything)] * 3)
     on_all, *_, first, second = dissected
     assert len(dissected) == 5
     generator = torch.Generator().manual_seed(0)
@@ -116,22 +121,18 @@ def few_of_each_class(carry_class: torch.Tensor, generator: torch.Generator) -> 
 
 def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypatch):
     """A model whose neurons matter, and sets of sums so small that each chooses others."""
-    monkeypatch.setattr(last_layer, "CHUNK", 700)
+    monkeypatch.setattr(survey, "CHUNK", 700)
     a, b = all_sums(2)
-    last = noisy.config.layers - 1
-    noisy.blocks[last].down.weight.mul_(5)
-    name = f"blocks.{last}.resid_mid"
-    filled = LastLayer(noisy, len(a))
-    filled.append(measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name])
+    last, resid_mid = before_a_strong_mlp(noisy, a, b)
 
     carry_class, generator = carries.classify(a, b, 2), torch.Generator().manual_seed(7)
     first, second, third = (few_of_each_class(carry_class, generator) for _ in range(3))
     everything, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
     pairs = [Samples(first, everything), Samples(second, third), Samples(third, ends)]
-    dissected = survey.dissect(filled, a, b, pairs)
-    sets = survey.carry_neurons(filled, carry_class, [pair.chosen_on for pair in pairs])
+    dissected = survey.dissect(noisy, resid_mid, a, b, pairs)
+    sets = [survey.carry_neurons(noisy, resid_mid, carry_class, x.chosen_on) for x in pairs]
     assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
-    assert not sets.any(0).all()
+    assert not torch.stack(sets).any(0).all()
     without_control = dissected[: len(pairs)]
     by_pair = zip(without_control, sets, pairs, strict=True)
     for dissection, neurons, (chosen_on, ablated_on) in by_pair:
@@ -145,3 +146,11 @@ def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypa
         torch.testing.assert_close(dissection.cells.accuracy, expected.accuracy, **close)
         if ablated_on is everything:
             assert (intact.accuracy - expected.accuracy).abs().max() > 0.02
+
+
+@pytest.mark.parametrize("change", TWO_CHANGES)
+def test_a_changed_model_is_not_dissected(change):
+    model = random_model(SMALL, 3)
+    CHANGES[change](model)
+    with pytest.raises(BadInput, match="expected a Transformer without hooks"):
+        survey.survey(model, *all_sums(2), Need(dissect=True))
