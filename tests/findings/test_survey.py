@@ -81,71 +81,36 @@ def test_samples_have_as_many_sums_of_each_class(monkeypatch):
     assert not torch.equal(random[0].chosen_on, random[1].chosen_on)
 
 
-def before_a_strong_mlp(model, a, b) -> tuple[int, torch.Tensor]:
-    """Let the neurons of the last layer matter; return its number, and the stream before them."""
-    last = model.config.layers - 1
-    model.blocks[last].down.weight.mul_(5)
-    name = f"blocks.{last}.resid_mid"
-    return last, measure.activations(model, a, b, [name], read=model.config.layout.answer)[name]
-
-
-def test_random_neurons_are_ablated_as_the_carry_neurons_are(noisy):
-    a, b = all_sums(2)
-    last, resid_mid = before_a_strong_mlp(noisy, a, b)
-    everything = torch.arange(len(a))
-    dissected = survey.dissect(noisy, resid_mid, a, b, [Samples(everything, everything)] * 3)
-    on_all, *_, first, second = dissected
-    assert len(dissected) == 5
-    generator = torch.Generator().manual_seed(0)
-    for draw in (first, second):
-        assert 0 < draw.neurons == on_all.neurons < 12
-        random = torch.randperm(12, generator=generator)[: draw.neurons].tolist()
-        without = Ablation(neurons={(last, neuron) for neuron in random})
-        expected = measure.class_accuracies(noisy, a, b, [without])[0]
-        # A tie may be broken either way.
-        close = {"rtol": 0, "atol": 5e-3}
-        torch.testing.assert_close(draw.cells.accuracy, expected.accuracy, **close)
-    assert not torch.equal(first.cells.accuracy, second.cells.accuracy)
-
-
-def few_of_each_class(carry_class: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return three sums of each class, each of them one to eight times."""
-    parts = []
-    for i in (0, 1):
-        members = (carry_class == i).nonzero().flatten()
-        parts.append(members[torch.randint(len(members), (3,), generator=generator)])
-    indices = torch.cat(parts)
-    times = torch.randint(1, 9, indices.shape, generator=generator)
-    return indices.repeat_interleave(times).sort().values
-
-
-def test_sets_of_sums_are_dissected_as_if_each_were_the_only_one(noisy, monkeypatch):
-    """A model whose neurons matter, and sets of sums so small that each chooses others."""
+def test_neurons_are_chosen_on_some_sums_and_ablated_on_others(noisy, monkeypatch):
+    """Carry neurons first, and then as many random ones, in a model whose neurons matter."""
     monkeypatch.setattr(survey, "CHUNK", 700)
     a, b = all_sums(2)
-    last, resid_mid = before_a_strong_mlp(noisy, a, b)
-
-    carry_class, generator = carries.classify(a, b, 2), torch.Generator().manual_seed(7)
-    first, second, third = (few_of_each_class(carry_class, generator) for _ in range(3))
-    everything, ends = torch.arange(len(a)), torch.tensor([0, 0, len(a) - 1])
-    pairs = [Samples(first, everything), Samples(second, third), Samples(third, ends)]
+    last = noisy.config.layers - 1
+    noisy.blocks[last].down.weight.mul_(5)
+    name = f"blocks.{last}.resid_mid"
+    resid_mid = measure.activations(noisy, a, b, [name], read=noisy.config.layout.answer)[name]
+    generator = torch.Generator().manual_seed(7)
+    few, many = (torch.randint(len(a), (n,), generator=generator) for n in (9, 4_000))
+    everything = torch.arange(len(a))
+    pairs = [Samples(few, everything), Samples(many, everything), Samples(everything, many)]
     dissected = survey.dissect(noisy, resid_mid, a, b, pairs)
-    sets = [survey.carry_neurons(noisy, resid_mid, carry_class, x.chosen_on) for x in pairs]
-    assert len({tuple(neurons.tolist()) for neurons in sets}) == len(pairs)
-    assert not torch.stack(sets).any(0).all()
-    without_control = dissected[: len(pairs)]
-    by_pair = zip(without_control, sets, pairs, strict=True)
-    for dissection, neurons, (chosen_on, ablated_on) in by_pair:
-        assert torch.equal(neurons, heads.carry_neurons(noisy, a[chosen_on], b[chosen_on]))
-        assert dissection.neurons == neurons.sum()
+
+    sets = [heads.carry_neurons(noisy, a[x], b[x]) for x in (few, many, everything)]
+    assert len({tuple(neurons.tolist()) for neurons in sets}) > 1
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        drawn = torch.randperm(12, generator=generator)[: int(sets[0].sum())]
+        sets.append(torch.isin(torch.arange(12), drawn))
+    samples = (everything, everything, many, everything, many)
+    for dissection, neurons, sample in zip(dissected, sets, samples, strict=True):
+        assert 0 < dissection.neurons == neurons.sum() < 12
         without = Ablation(neurons={(last, int(i)) for i in neurons.nonzero()})
-        sums = a[ablated_on], b[ablated_on]
+        sums = a[sample], b[sample]
         intact, expected = measure.class_accuracies(noisy, *sums, [INTACT, without])
         # A tie may be broken either way.
-        close = {"rtol": 0, "atol": 5e-3, "equal_nan": True}
+        close = {"rtol": 0, "atol": 5e-3}
         torch.testing.assert_close(dissection.cells.accuracy, expected.accuracy, **close)
-        if ablated_on is everything:
-            assert (intact.accuracy - expected.accuracy).abs().max() > 0.02
+        assert (intact.accuracy - expected.accuracy).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("change", TWO_CHANGES)
