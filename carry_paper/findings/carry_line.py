@@ -29,10 +29,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from carry_core import sums
+from carry_core import measure, sums
 from carry_core.errors import check_whole
-from carry_core.hooks import Point, TensorHook, no_hook
-from carry_core.measure import correct_pairs
+from carry_core.hooks import no_hook
 from carry_core.model import MAX_SIZE, ModelConfig, Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_paper.findings.bars import Bar
@@ -160,13 +159,10 @@ def stream(
     names += [f"blocks.{layer}.attn.z" for layer in range(config.layers)]
     names += [f"blocks.{layer}.mlp_out" for layer in range(last)]
 
-    rows: dict[str, list[Tensor]] = {name: [] for name in names}
-    store = _storing_hook(rows, position)
-    flat_a, flat_b = a.flatten(), b.flatten()
-    for batch_a, batch_b in zip(flat_a.split(BATCH), flat_b.split(BATCH), strict=True):
-        tokens = sums.encode(batch_a, batch_b, config.layout).to(model.device)
-        model(tokens, store, [position])
-    written = {name: torch.cat(batches) for name, batches in rows.items()}
+    written = {}
+    activations = measure.activations(model, a.flatten(), b.flatten(), names, read=[position])
+    for name, x in activations.items():
+        written[name] = x[:, config.positions_at(name, [position]).index(position)]
 
     parts = {"embed": written["embed"]}
     for layer, block in enumerate(model.blocks):
@@ -179,18 +175,6 @@ def stream(
     resid_mid = written[f"blocks.{last}.resid_mid"]
     by_sum = {name: x.unflatten(0, a.shape) for name, x in parts.items()}
     return Stream(resid_mid.unflatten(0, a.shape), by_sum)
-
-
-def _storing_hook(rows: Mapping[str, list[Tensor]], position: int) -> TensorHook:
-    """Return a hook that appends an activation's row at `position` to the list of its name."""
-
-    def store(point: str, x: Tensor) -> Tensor:
-        if point in rows:
-            assert isinstance(point, Point)
-            rows[point].append(x[:, point.positions.index(position)])
-        return x
-
-    return store
 
 
 # ---- swaps of a subspace
@@ -281,7 +265,7 @@ class FittedColumn(NamedTuple):
 def share_right(model: Transformer, column: Column, generator: torch.Generator) -> float:
     """Return the share of pairs of which a model gets both sums right, from a few of them."""
     contrast = Contrast("carry_in", column.index)
-    return correct_pairs(model, contrast, PROBE_PAIRS, generator, column.n_digits).share
+    return measure.correct_pairs(model, contrast, PROBE_PAIRS, generator, column.n_digits).share
 
 
 def fit_column(
@@ -294,7 +278,7 @@ def fit_column(
     out of the other half.
     """
     contrast = Contrast("carry_in", column.index)
-    pairs, right = correct_pairs(model, contrast, count, generator, column.n_digits)
+    pairs, right = measure.correct_pairs(model, contrast, count, generator, column.n_digits)
     streams = stream(model, pairs[:, 0], pairs[:, 1], column.position)
     n_fit = pairs.shape[-1] // 2
 

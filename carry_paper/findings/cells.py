@@ -20,7 +20,6 @@ import platform
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -391,8 +390,9 @@ def _moving(model: Transformer, column: carry_line.Column, tuples: int) -> dict[
     if not corners.can_be_fitted(of):
         return {}
     values: dict[str, Any] = {"nine": corners.places(of)[corners.STATES[corners.NINE]]}
-    for name, basis in (("line", corners.line_basis), ("plane", corners.plane_basis)):
-        moved = corners.moved_by(model, of, partial(basis, of), corners.carry_swaps(of))
+    for name, fit in (("line", corners.line_basis), ("plane", corners.plane_basis)):
+        bases = corners.fitted_bases(of, fit)
+        moved = corners.moved_by(model, of, bases, corners.carry_swaps(of))
         values[name] = corners.lowest(corners.cells(of, moved))
     return values
 

@@ -236,21 +236,15 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
         the place of the `nine` in the leftmost column; and the mean shares of the loss that are
         recovered.
     """
-    answers = ("on_line", "in_plane", "by_gradient")
+    answers = ["on_line", "in_plane", "by_gradient"]
+    swaps = ["line", "plane", "natural", "gradient"]
+    recovered = [name for name in summary if name.startswith("recovered: ")]
     asked = summary[summary.reason.isna()].astype(dict.fromkeys(answers, bool))
-    rows = []
-    for key, columns in asked.groupby(KEY[:-1], sort=False):
-        row: dict[str, Any] = dict(zip(KEY[:-1], key, strict=True))
-        row["columns"] = len(columns)
-        for name in ("line", "plane", "natural", "gradient"):
-            row[name] = columns[name].min()
-        for name in answers:
-            row[name] = bool(columns[name].all())
-        row["nine"] = columns.sort_values("reads").nine.iloc[0]
-        for name in (name for name in columns if name.startswith("recovered: ")):
-            row[name] = columns[name].mean()
-        rows.append(row)
-    return pd.DataFrame(rows)
+    columns = asked.groupby(KEY[:-1], sort=False)
+    leftmost = asked.sort_values("reads").groupby(KEY[:-1], sort=False)
+    parts = [columns.size().rename("columns"), columns[swaps].min(), columns[answers].all()]
+    parts += [leftmost.nine.first(), columns[recovered].mean()]
+    return pd.concat(parts, axis=1).reset_index()
 
 
 def all_cells(table: pd.DataFrame, swap: str) -> pd.DataFrame:

@@ -18,7 +18,6 @@ The stream is the last layer's `resid_mid` at the position that answers the colu
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -232,7 +231,7 @@ def balanced_line(corners: Corners, among: Bool[Tensor, " tuple"]) -> Line:
     return unit(torch.stack(steps).mean(0)).to(corners.resid_mid)
 
 
-def natural_line(corners: Corners, among: Bool[Tensor, " tuple"]) -> Line:
+def natural_basis(corners: Corners, among: Bool[Tensor, " tuple"]) -> Basis:
     """Return the difference of means in which pairs of states weigh as often as they occur.
 
     Among random pairs that differ in the carry a nine is rare; `carry_line` weighs them so.
@@ -242,7 +241,7 @@ def natural_line(corners: Corners, among: Bool[Tensor, " tuple"]) -> Line:
     for without, with_carry in pairs_of_states(corners):
         weight = shares[without] * shares[with_carry]
         total += weight * mean_step(corners, (without, with_carry), among)
-    return unit(total).to(corners.resid_mid)
+    return unit(total).to(corners.resid_mid)[None]
 
 
 def state_shares(column: Column) -> dict[int, float]:
@@ -267,6 +266,17 @@ def plane_basis(corners: Corners, among: Bool[Tensor, " tuple"]) -> Basis:
     """Return the plane of carry and nine, fitted on some tuples."""
     line = balanced_line(corners, among)
     return torch.stack([line, nine_direction(corners, line, among)])
+
+
+Bases = tuple[Basis, Basis]  # the subspaces for the tuples of each fold, fitted on the other's
+
+
+def fitted_bases(
+    corners: Corners, fit: Callable[[Corners, Bool[Tensor, " tuple"]], Basis]
+) -> Bases:
+    """Return the subspaces that `fit` gives for each fold, from the tuples of the other one."""
+    folds = fold_of(corners.own)
+    return fit(corners, folds != 0), fit(corners, folds != 1)
 
 
 def orthogonal(step: Float[Tensor, " d_model"], line: Line) -> Line:
@@ -324,18 +334,14 @@ def logits_of(
 # ---- swaps
 
 
-Bases = Callable[[Bool[Tensor, " tuple"]], Basis]  # the subspace that is fitted on some tuples
-
-
 def moved_by(
-    model: Transformer, corners: Corners, fitted: Bases, swaps: Iterable[tuple[int, int]]
+    model: Transformer, corners: Corners, bases: Bases, swaps: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], Bool[Tensor, " tuple"]]:
     """Return, for each base and source state, the tuples in which a swap makes the source's digit.
 
-    `fitted` is called with the tuples of each fold, and swaps are made in the other one.
+    Tuples of each fold are swapped in its own subspace of `bases`.
     """
     folds = fold_of(corners.own)
-    bases = {fold: fitted(folds != fold) for fold in (0, 1)}
     moved = {}
     for base, source in swaps:
         x, y = corners.resid_mid[corners.place(base)], corners.resid_mid[corners.place(source)]
@@ -409,22 +415,19 @@ def fields_of(model: Transformer, corners: Corners, generator: torch.Generator) 
         return {"right": _right_shares(corners), "reason": _reason(corners)}
     swaps = carry_swaps(corners)
 
-    def natural(among: Tensor) -> Basis:
-        return natural_line(corners, among)[None]
-
-    def gradient(among: Tensor) -> Basis:
+    def gradient_basis(corners: Corners, among: Tensor) -> Basis:
         return gradient_line(model, corners, among, balanced_line(corners, among))[None]
 
     fields: dict[str, Any] = {"right": _right_shares(corners), "reason": None}
     by_own = {}
-    fitted_by_name: dict[str, Bases] = {
-        "line": partial(line_basis, corners),
-        "plane": partial(plane_basis, corners),
-        "natural": natural,
-        "gradient": gradient,
+    fits = {
+        "line": line_basis,
+        "plane": plane_basis,
+        "natural": natural_basis,
+        "gradient": gradient_basis,
     }
-    for name, fitted in fitted_by_name.items():
-        moved = moved_by(model, corners, fitted, swaps)
+    for name, fit in fits.items():
+        moved = moved_by(model, corners, fitted_bases(corners, fit), swaps)
         fields[name] = cells(corners, moved)
         if name in ("line", "plane"):
             by_own[name] = cells(corners, moved, by_own=True)
@@ -537,11 +540,12 @@ def second_directions(
     random = torch.randn(N_RANDOM, corners.resid_mid.shape[-1], generator=generator)
 
     def with_second(second: Callable[[Tensor, Line], Tensor]) -> float | None:
-        def plane(among: Tensor) -> Basis:
+        def plane(corners: Corners, among: Tensor) -> Basis:
             line = balanced_line(corners, among)
             return torch.stack([line, orthogonal(second(among, line), line)])
 
-        return lowest(cells(corners, moved_by(model, corners, plane, swaps)))
+        bases = fitted_bases(corners, plane)
+        return lowest(cells(corners, moved_by(model, corners, bases, swaps)))
 
     def always(direction: Line) -> Callable[[Tensor, Line], Tensor]:
         return lambda among, line: direction

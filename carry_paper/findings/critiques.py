@@ -15,7 +15,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,17 +31,16 @@ JACOBIAN_SUMS = 600  # sums over which it is averaged
 TINY = 1e-4  # a shorter part of a unit vector is none
 
 
-def critiques(model: Transformer, corners_: Corners, subspace: Bases) -> dict[str, Any]:
-    """Return what each critique comes to for a subspace that is fitted as `subspace` says."""
-    swaps = corners.carry_swaps(corners_)
-    stays = corners.moved_by(model, corners_, subspace, corners.same_carry_swaps(corners_))
+def critiques(model: Transformer, of: Corners, bases: Bases) -> dict[str, Any]:
+    """Return what each critique comes to for a subspace, fitted in each fold."""
+    stays = corners.moved_by(model, of, bases, corners.same_carry_swaps(of))
     return {
-        "read": read_space(model, corners_, subspace),
-        "distance": distances(corners_, subspace),
-        "margin": margins(model, corners_, subspace),
-        "rival": rival(model, corners_),
-        "same carry": corners.cells(corners_, stays),
-        "means": corners.cells(corners_, moved_by_means(model, corners_, subspace, swaps)),
+        "read": read_space(model, of, bases),
+        "distance": distances(of, bases),
+        "margin": margins(model, of, bases),
+        "rival": rival(model, of),
+        "same carry": corners.cells(of, stays),
+        "means": corners.cells(of, moved_by_means(model, of, bases)),
     }
 
 
@@ -52,18 +50,13 @@ def of_gradient_line(model: Transformer, of: Corners) -> dict[str, Any]:
     The cosine is the lower of the two folds'.
     """
     folds = corners.fold_of(of.own)
-    bases, cosines = {}, []
+    lines, cosines = [], []
     for fold in (0, 1):
         means = corners.balanced_line(of, folds != fold)
         line = corners.gradient_line(model, of, folds != fold, means)
-        bases[fold] = line[None]
+        lines.append(line[None])
         cosines.append((line @ means).item())
-
-    def fitted(among: Tensor) -> Basis:
-        # Fitted once: every critique asks for the same two folds.
-        return bases[0] if torch.equal(among, folds != 0) else bases[1]
-
-    return {"cosine": min(cosines), **critiques(model, of, fitted)}
+    return {"cosine": min(cosines), **critiques(model, of, (lines[0], lines[1]))}
 
 
 # ---- the illusion
@@ -96,7 +89,7 @@ def leading_axes(squared: Float[Tensor, "d_model d_model"], share: float) -> Bas
     return axes
 
 
-def read_space(model: Transformer, of: Corners, subspace: Bases) -> list[dict[str, Any]]:
+def read_space(model: Transformer, of: Corners, bases: Bases) -> list[dict[str, Any]]:
     """Return what swaps of a subspace's read and unread parts move, each alone.
 
     Returns:
@@ -109,12 +102,14 @@ def read_space(model: Transformer, of: Corners, subspace: Bases) -> list[dict[st
     squared = mean_squared_jacobian(model, chosen)
     rows = []
     for share in READ_SHARES:
-        axes = leading_axes(squared, share)
-        for part in ("read", "not read"):
-            split = _Split(subspace, axes, part == "read", [])
-            moved = corners.moved_by(model, of, split, corners.carry_swaps(of))
+        axes = leading_axes(squared, share).to(of.resid_mid)
+        read = [basis @ axes.T @ axes for basis in bases]
+        not_read = [basis - inside for basis, inside in zip(bases, read, strict=True)]
+        for part, (first, second) in (("read", read), ("not read", not_read)):
+            orthonormal = torch.linalg.qr(first.T)[0].T, torch.linalg.qr(second.T)[0].T
+            moved = corners.moved_by(model, of, orthonormal, corners.carry_swaps(of))
             lowest = corners.lowest(corners.cells(of, moved))
-            length = min(split.lengths)
+            length = torch.cat([first, second]).norm(dim=1).min().item()
             row = {"share": share, "dimensions": len(axes), "part": part, "length": length}
             rows.append({**row, "lowest": lowest if length > TINY else None})
     return rows
@@ -129,29 +124,10 @@ def is_illusion(parts: Sequence[Mapping[str, Any]]) -> bool:
     return read["lowest"] is None or read["lowest"] < corners.IN_EACH_STATE
 
 
-@dataclass(frozen=True)
-class _Split:
-    """The part of a subspace that lies in the read space, or the part that does not."""
-
-    subspace: Bases
-    axes: Basis
-    is_read: bool
-    lengths: list[float]  # of the shortest direction's part, in each fold
-
-    def __call__(self, among: Tensor) -> Basis:
-        basis = self.subspace(among)
-        axes = self.axes.to(basis)
-        inside = basis @ axes.T @ axes
-        part = inside if self.is_read else basis - inside
-        self.lengths.append(part.norm(dim=1).min().item())
-        orthonormal: Tensor = torch.linalg.qr(part.T)[0].T
-        return orthonormal
-
-
 # ---- off the distribution
 
 
-def distances(of: Corners, subspace: Bases) -> dict[str, float]:
+def distances(of: Corners, bases: Bases) -> dict[str, float]:
     """Return median distances to the nearest natural stream of the source's state and own digits.
 
     `patched` is that of the base with the source's coordinates, `before` that of the base itself,
@@ -159,7 +135,6 @@ def distances(of: Corners, subspace: Bases) -> dict[str, float]:
     distance between base and source.
     """
     folds = corners.fold_of(of.own)
-    bases = {fold: subspace(folds != fold) for fold in (0, 1)}
     own_digits = of.column.digits(of.tuples.a[0]) * 10 + of.column.digits(of.tuples.b[0])
     by_name: dict[str, list[Tensor]] = {"patched": [], "before": [], "natural": [], "step": []}
     for base, source in corners.carry_swaps(of):
@@ -187,10 +162,9 @@ def distances(of: Corners, subspace: Bases) -> dict[str, float]:
     return {name: value / step for name, value in medians.items()}
 
 
-def margins(model: Transformer, of: Corners, subspace: Bases) -> dict[str, float]:
+def margins(model: Transformer, of: Corners, bases: Bases) -> dict[str, float]:
     """Return the median margin of the right digit's logit over the next, patched and intact."""
     folds = corners.fold_of(of.own)
-    bases = {fold: subspace(folds != fold) for fold in (0, 1)}
     by_kind: dict[str, list[Tensor]] = {"patched": [], "intact": []}
     for base, source in corners.carry_swaps(of):
         x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
@@ -228,10 +202,8 @@ def rival(model: Transformer, of: Corners) -> dict[str, float | None]:
         [corners.mean_step(of, pair, everything) for pair in corners.pairs_of_states(of)]
     ).mean(0)
 
-    def along_the_step(among: Tensor) -> Basis:
-        return unit(corners.own_step(of, among)).to(of.resid_mid)[None]
-
-    moved = corners.moved_by(model, of, along_the_step, corners.carry_swaps(of))
+    bases = corners.fitted_bases(of, own_step_basis)
+    moved = corners.moved_by(model, of, bases, corners.carry_swaps(of))
     accuracies = [cell["accuracy"] for cell in corners.cells(of, moved)]
     return {
         "highest": max((x for x in accuracies if x is not None), default=None),
@@ -240,17 +212,21 @@ def rival(model: Transformer, of: Corners) -> dict[str, float | None]:
     }
 
 
+def own_step_basis(of: Corners, among: Bool[Tensor, " tuple"]) -> Basis:
+    """Return the direction of a step of the own digit sum, fitted on some tuples, as a subspace."""
+    return unit(corners.own_step(of, among)).to(of.resid_mid)[None]
+
+
 def moved_by_means(
-    model: Transformer, of: Corners, subspace: Bases, swaps: list[tuple[int, int]]
+    model: Transformer, of: Corners, bases: Bases
 ) -> Mapping[tuple[int, int], Bool[Tensor, " tuple"]]:
     """Return, as `corners.moved_by`, where the source state's mean coordinates make its digit.
 
     The mean is over the sums on which the subspace was fitted.
     """
     folds = corners.fold_of(of.own)
-    bases = {fold: subspace(folds != fold) for fold in (0, 1)}
     moved = {}
-    for base, source in swaps:
+    for base, source in corners.carry_swaps(of):
         x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
         patched = torch.empty_like(x)
         for fold in (0, 1):

@@ -11,7 +11,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -131,7 +130,8 @@ def columns_by_state(
         of = corners.corners_of(model, column, generator, count)
         fields: dict[str, Any] = {"states": corners.fields_of(model, of, generator)}
         if fields["states"]["reason"] is None:
-            line, plane = (partial(f, of) for f in (corners.line_basis, corners.plane_basis))
+            line = corners.fitted_bases(of, corners.line_basis)
+            plane = corners.fitted_bases(of, corners.plane_basis)
             fields["line_critiques"] = critiques.critiques(model, of, line)
             fields["plane_critiques"] = critiques.critiques(model, of, plane)
             if only_by_gradient(fields["states"]):

@@ -20,7 +20,6 @@ These have the same answer, so every model that adds recovers everything.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -28,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from carry_core import sums
+from carry_core import measure, sums
 from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import carry_line, corners
@@ -129,23 +128,20 @@ def loss_of(of: Scrubbed, resid_mid: Float[Tensor, "sums d_model"]) -> float:
 
 
 def by_subspace(
-    of: Scrubbed, subspace: corners.Bases, of_subspace: Variables, generator: torch.Generator
+    of: Scrubbed, bases: corners.Bases, of_subspace: Variables, generator: torch.Generator
 ) -> float:
     """Return the loss if a subspace holds some variables, and the rest the own digit sum.
 
-    `subspace` takes the tuples of `of.fitted` on which it is fitted; it is used for sums of the
-    other own digit sums.
+    `bases` were fitted on the tuples of `of.fitted`.
     """
     resid_mid = of.streams.resid_mid
     source = resid_mid[resampled(keys(of.column, of_subspace, of.a, of.b), generator)]
     rest = resid_mid[resampled(keys(of.column, OWN, of.a, of.b), generator)]
     folds = corners.fold_of(corners.own_digit_sum(of.column, of.a, of.b))
-    fitted_folds = corners.fold_of(of.fitted.own)
     patched = torch.empty_like(rest)
     for fold in (0, 1):
-        basis = subspace(fitted_folds != fold)
         chosen = folds == fold
-        patched[chosen] = carry_line.swapped(rest[chosen], source[chosen], basis)
+        patched[chosen] = carry_line.swapped(rest[chosen], source[chosen], bases[fold])
     return loss_of(of, patched)
 
 
@@ -172,18 +168,7 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
     """
     config = of.model.config
     point = f"blocks.{config.layers - 1}.resid_pre"
-    stored: list[Tensor] = []
-
-    def store(name: str, x: Tensor) -> Tensor:
-        if name == point:
-            stored.append(x)
-        return x
-
-    tokens = sums.encode(of.a, of.b, config.layout)
-    for batch in tokens.split(BATCH):
-        of.model(batch, store)
-    before = torch.cat(stored)  # (sums, pos, d_model)
-
+    before = measure.activations(of.model, of.a, of.b, [point])[point]  # (sums, pos, d_model)
     any_sum = torch.zeros_like(of.a)
     source = resampled(any_sum, generator)[:, None].repeat(1, before.shape[1])  # (sums, pos)
     for index in range(config.width):
@@ -194,15 +179,14 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
     replaced = before.gather(0, source[..., None].expand_as(before))
 
     losses = []
-    starts = range(0, len(tokens), BATCH)
-    for start, batch in zip(starts, tokens.split(BATCH), strict=True):
-        rows = replaced[start : start + BATCH]
+    tokens = sums.encode(of.a, of.b, config.layout)
+    parts = (tokens.split(BATCH), replaced.split(BATCH), of.target.split(BATCH))
+    for batch, rows, target in zip(*parts, strict=True):
 
         def put(name: str, x: Tensor, rows: Tensor = rows) -> Tensor:
             return rows if name == point else x
 
         logits = of.model(batch, put, [of.column.position])[:, 0]
-        target = of.target[start : start + BATCH]
         losses.append(F.cross_entropy(logits, target, reduction="none"))
     return torch.cat(losses).double().mean().item()
 
@@ -232,9 +216,9 @@ def column_losses(
     resid_mid = of.streams.resid_mid
     any_sum = resampled(torch.zeros_like(of.a), generator)
     by_name = {"intact": loss_of(of, resid_mid), "resampled": loss_of(of, resid_mid[any_sum])}
-    line = partial(corners.line_basis, of.fitted)
-    plane = partial(corners.plane_basis, of.fitted)
-    if corners.can_be_fitted(of.fitted):
+    if corners.can_be_fitted(fitted):
+        line = corners.fitted_bases(fitted, corners.line_basis)
+        plane = corners.fitted_bases(fitted, corners.plane_basis)
         by_name |= {
             "plane: carry, nine": by_subspace(of, plane, CARRY_AND_NINE, generator),
             "line: carry": by_subspace(of, line, CARRY, generator),

@@ -1,7 +1,8 @@
 """A survey of one run: all that the ledger measures on its sums, from one pass over them.
 
-Everything done to the final MLP is then cheap (`fast.last_layer`): ablating it, choosing its carry
-neurons on all sums and ablating them, and doing so again on samples of the paper's size.
+The stream before the final MLP is kept, so that the dissection of this MLP needs no pass of its
+own: choosing its carry neurons on all sums and ablating them, and doing so again on samples of the
+paper's size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -20,7 +22,7 @@ from carry_core.interventions import Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 from carry_core.sums import Numbers
-from carry_paper.findings.last_layer import Indices, LastLayer
+from carry_fast.plain import is_plain, is_precise
 from carry_train import groups
 
 DRAWN = 20_000  # sums per class in a sample of the paper's size
@@ -30,9 +32,11 @@ SAMPLE = 20_000  # random sums for a finding that does not need all of them
 # The number of a run's sums on which an ablation before the last layer is measured. Such an
 # ablation needs a pass of its own.
 EARLY = 100_000
-
-
+CHUNK = 2_048  # sums that pass through the final MLP at once
 LARGEST_WHOLE = 3  # digits of the longest sums of which all are surveyed
+
+Stream = Float[Tensor, "sums pos d_model"]  # after the last attention, where answers are predicted
+Indices = Int[Tensor, " _"]  # of some sums; one may occur more than once
 
 # ---- sums
 
@@ -151,30 +155,37 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     An ablation that changes a layer before the last is measured on `EARLY` of the sums.
 
     Raises:
-        BadInput: The model is not plain, as in `fast.plain.is_plain`.
+        BadInput: A model is to be dissected that is not plain (`plain.is_plain`), or computes in
+            half precision.
     """
-    last_layer = LastLayer(model, len(a))
-    resid_mid_name = f"blocks.{model.config.layers - 1}.resid_mid"
-    answers_without_mlp: list[Tensor] = []
+    if need.dissect and not (is_plain(model) and is_precise(model)):
+        raise BadInput(
+            "A dissection reads the model's weights: expected a Transformer without hooks of "
+            "PyTorch and without wrapped or replaced parts, in float32 or float64, such as "
+            "`load(...).model(0)`."
+        )
+    config = model.config
+    last_layer = f"blocks.{config.layers - 1}."
+    resid_mid = torch.empty(0)
+    if need.dissect:  # 0.8 GB for the sums of three digits
+        resid_mid = model.embed.weight.new_empty(len(a), config.width, config.d_model)
+    n_stored = 0
 
-    def watch(name: str, x: Tensor) -> Tensor:
-        answers_without_mlp.append(last_layer.answers_without_mlp(x))
+    def store(name: str, x: Tensor) -> Tensor:
+        nonlocal n_stored
         if need.dissect:
-            last_layer.append(x)
+            resid_mid[n_stored : n_stored + len(x)] = x
+            n_stored += len(x)
         return x
 
-    final_mlp = measure.final_mlp(model)
-    # Those of the last layer alone, and those that change an earlier layer.
-    last_layer_names = f"blocks.{model.config.layers - 1}."
-    ablations = sorted(need.ablations - {final_mlp}, key=str)
-    late = [
-        x for x in ablations if all(last_layer_names in name for name in x.targets(model.config))
-    ]
-    early = [x for x in ablations if x not in late]
-    watch_one_point = HookAt(frozenset({resid_mid_name}), watch)
-    predictions = measure.predict(model, a, b, late, watch=watch_one_point)
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
-    cells = {final_mlp: measure.score(torch.cat(answers_without_mlp), a, b)}
+    late, early = [measure.final_mlp(model)], []
+    for ablation in sorted(need.ablations - {*late}, key=str):
+        is_late = all(last_layer in name for name in ablation.targets(config))
+        (late if is_late else early).append(ablation)
+    watch = HookAt(frozenset({f"{last_layer}resid_mid"}), store)
+    predictions = measure.predict(model, a, b, late, watch=watch)
+    cells = {}
     for ablation, predicted in zip(late, predictions, strict=True):
         cells[ablation] = measure.score(predicted, a, b)
     if early:
@@ -189,8 +200,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         decision_head = last_heads[measure.decision_head(model)]
     if not need.dissect:
         return Survey(cells, decision_head=decision_head)
-    pairs = samples(a, b, model.config.width, need.drawn)
-    dissected = dissect(last_layer, a, b, pairs)
+    pairs = samples(a, b, config.width, need.drawn)
+    dissected = dissect(model, resid_mid, a, b, pairs)
     on_samples, random = dissected[1 : len(pairs)], dissected[len(pairs) :]
     return Survey(cells, dissected[0], tuple(on_samples), tuple(random), decision_head)
 
@@ -229,27 +240,22 @@ def samples(a: Numbers, b: Numbers, width: int, drawn: int | None = None) -> lis
 
 
 def dissect(
-    last_layer: LastLayer, a: Numbers, b: Numbers, pairs: Sequence[Samples]
+    model: Transformer, resid_mid: Stream, a: Numbers, b: Numbers, pairs: Sequence[Samples]
 ) -> list[Dissected]:
     """Choose the carry neurons on some of the sums a + b and ablate them on others (Sec. 5).
 
     The control comes last: as many random neurons as the first pair's carry neurons, others on
     each of the next `RANDOM_DRAWS` pairs' sums. It ablates as much, but without choosing.
     """
-    carry_class = carries.classify(a, b, last_layer.model.config.width)
-    chosen = carry_neurons(
-        last_layer, carry_class, [pair.chosen_on for pair in pairs]
-    )  # (set, neuron)
+    carry_class = carries.classify(a, b, model.config.width)
+    neurons = [carry_neurons(model, resid_mid, carry_class, pair.chosen_on) for pair in pairs]
     controls = pairs[1 : 1 + RANDOM_DRAWS]
-    random = random_neurons(last_layer.model.config.d_ff, int(chosen[0].sum()), len(controls))
-    neurons = torch.cat([chosen, random])
-    sets = [pair.ablated_on for pair in (*pairs, *controls)]
-
+    neurons += random_neurons(model.config.d_ff, int(neurons[0].sum()), len(controls))
     dissected = []
-    answers = last_layer.answers(~neurons, sets)
-    for is_ablated, indices, answer in zip(neurons, sets, answers, strict=True):
-        cells = measure.score(answer, a[indices], b[indices])
-        dissected.append(Dissected(neurons=int(is_ablated.sum()), cells=cells))
+    for ablated, (_, rows) in zip(neurons, (*pairs, *controls), strict=True):
+        answers = answers_without(model, resid_mid, ablated, rows)
+        cells = measure.score(answers, a[rows], b[rows])
+        dissected.append(Dissected(neurons=int(ablated.sum()), cells=cells))
     return dissected
 
 
@@ -263,12 +269,29 @@ def random_neurons(d_ff: int, count: int, n_sets: int) -> Bool[Tensor, "set neur
 
 
 def carry_neurons(
-    last_layer: LastLayer, carry_class: Int[Tensor, " sums"], sets: Sequence[Indices]
-) -> Bool[Tensor, "set neuron"]:
-    """Return a mask of the neurons that carry on each set of sums, as in `heads.carry_neurons`."""
-    n_classes = len(carries.patterns(last_layer.model.config.width))
-    means: Float[Tensor, "set carry_class neuron"] = last_layer.class_means(
-        carry_class, n_classes, sets
-    )
-    no_carry, with_carry = means[:, :1], means[:, 1:]  # NC is the first class
-    return (with_carry > no_carry).any(1)
+    model: Transformer, resid_mid: Stream, carry_class: Int[Tensor, " sums"], chosen_on: Indices
+) -> Bool[Tensor, " neuron"]:
+    """Return a mask of the neurons that carry on some sums, as in `heads.carry_neurons`."""
+    block = model.blocks[model.config.layers - 1]
+    n_classes = len(carries.patterns(model.config.width))
+    total = torch.zeros(n_classes, model.config.d_ff, dtype=torch.float64)
+    for rows in chosen_on.split(CHUNK):
+        post = block.up(block.norm(resid_mid[rows, 0])).relu()  # (sums, neuron)
+        total.index_add_(0, carry_class[rows], post.double())
+    means = total / carry_class[chosen_on].bincount(minlength=n_classes).unsqueeze(1)
+    return (means[1:] > means[0]).any(0)  # NC is the first class
+
+
+def answers_without(
+    model: Transformer, resid_mid: Stream, neurons: Bool[Tensor, " neuron"], ablated_on: Indices
+) -> Int[Tensor, "_ pos"]:
+    """Return the model's answers to some sums with some neurons of its final MLP left out."""
+    block = model.blocks[model.config.layers - 1]
+    up, up_bias = block.up.weight[~neurons], block.up.bias[~neurons]
+    down = block.down.weight[:, ~neurons]
+    answers = []
+    for rows in ablated_on.split(CHUNK):
+        post = F.linear(block.norm(resid_mid[rows]), up, up_bias).relu()
+        resid_post = resid_mid[rows] + F.linear(post, down, block.down.bias)
+        answers.append(model.unembed(model.norm(resid_post)).argmax(-1))
+    return torch.cat(answers)

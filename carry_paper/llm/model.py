@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from carry_core.errors import BadInput
-from carry_core.files import reading
 from carry_paper.llm.prompts import WIDTH, Template, check_tokenizer
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -33,8 +31,6 @@ BEFORE_MLP = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2")
 # The author took pairs from this number of most frequent winners (App. A.3).
 N_FREQUENT = 8
 MOST_PAIRS = N_FREQUENT * (N_FREQUENT - 1) // 2
-GGUF = b"GGUF"  # what a file in this format begins with
-READ_GGUF = ("gguf", "accelerate")  # packages that `transformers` needs for it
 
 Head = tuple[int, int]  # layer, head
 Heads = tuple[Head, ...]
@@ -119,8 +115,6 @@ def inspect_model(
             expected, or its tokenizer cannot write sums.
     """
     name = str(Path(name).expanduser())
-    if Path(name).is_file():
-        check_gguf(Path(name))
     with _reading(name) as (place, options):
         config = library().AutoConfig.from_pretrained(place, **options)
         stored_dtype = str(config.dtype).removeprefix("torch.")
@@ -135,23 +129,6 @@ def inspect_model(
     tokenizer.padding_side = "left"
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return Source(name, device, dtype, config, tokenizer, size)
-
-
-def check_gguf(path: Path) -> None:
-    """Raise `BadInput` unless a file is in the format GGUF, and what reads it is installed."""
-    with reading(path, "name a model in the format GGUF"), path.open("rb") as file:
-        begins = file.read(len(GGUF))
-    if begins != GGUF:
-        raise BadInput(
-            f"{path} is no GGUF file (it begins with {begins!r}): expected one, or the folder or"
-            " hub id of a model."
-        )
-    for package in READ_GGUF:
-        if find_spec(package) is None:
-            raise BadInput(
-                f"GGUF files need the package {package}, which is not installed:"
-                " pip install 'carry-core[llm]'."
-            )
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -202,11 +202,12 @@ def _lines_of(model: Transformer, fitted: corners.Corners) -> list[Line]:
     swapped = (corners.line_basis, corners.plane_basis)
     directions = corners.plane_basis(fitted, everything)
     column_lines = []
-    for (name, (without, having)), direction, basis in zip(
+    for (name, (without, having)), direction, fit in zip(
         ends.items(), directions, swapped, strict=True
     ):
         direction = direction.half().to(direction)
-        moved = corners.moved_by(model, fitted, partial(basis, fitted), corners.carry_swaps(fitted))
+        bases = corners.fitted_bases(fitted, fit)
+        moved = corners.moved_by(model, fitted, bases, corners.carry_swaps(fitted))
         shares = [cell["accuracy"] for cell in corners.cells(fitted, moved)]
         line = Line(
             id=name,

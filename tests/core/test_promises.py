@@ -35,7 +35,7 @@ from carry_core.sums import Layout
 from carry_fast import engine, plain
 from carry_fast.swaps import PatchedPasses, RowSwaps, swaps_between
 from carry_paper.catalogue import load
-from carry_paper.findings.last_layer import LastLayer
+from carry_paper.findings.survey import Need, survey
 from tests.conftest import SHAPES, drawn, random_model, tokens_of
 from tests.helpers.tolerances import assert_close, tolerance
 
@@ -502,7 +502,7 @@ def test_autocast_takes_the_plain_pass(small):
         for actual, intervention in zip(logits, interventions, strict=True):
             assert torch.equal(actual, small(tokens, intervention.hook(small, read=read), read))
         with pytest.raises(BadInput, match="in float32 or float64"):
-            LastLayer(small, 3)
+            survey(small, *sums.all_sums(2), Need(dissect=True))
     assert plain.is_precise(small)
     assert not torch.equal(logits[0].float(), precise)
 
@@ -516,7 +516,7 @@ def test_swaps_and_surveys_of_a_model_in_half_precision_read_no_weights(small):
     answer = model(sums.encode(*PAIRS[0], LAYOUT))[:, LAYOUT.answer].argmax(-1)
     assert torch.equal(swaps.answers[0], answer)
     with pytest.raises(BadInput, match="in float32 or float64"):
-        LastLayer(model, 3)
+        survey(model, *sums.all_sums(2), Need(dissect=True))
 
 
 @pytest.mark.machine

@@ -3,15 +3,12 @@
 import pytest
 import torch
 
-from carry_core import measure
 from carry_core.interventions import INTACT
 from carry_core.model import ModelConfig
 from carry_fast import compiled, prefixes
 from carry_fast.blocks import PlainBlock, Zeroed
 from carry_fast.compiled import CompiledBlock, CompiledFirstLayer, CompiledUnembedding
-from carry_paper.catalogue import load
-from carry_paper.findings import last_layer
-from tests.conftest import drawn, random_model, tokens_of, zero_ablations
+from tests.conftest import random_model, tokens_of, zero_ablations
 from tests.helpers.tolerances import assert_close
 
 # The smallest and largest models that there is room for, and some in between.
@@ -113,38 +110,6 @@ def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
             scale = float(expected.abs().max())
             assert_close(logits, expected)
             assert ablation == INTACT or (logits - intact).abs().max() > 1e-3 * scale, ablation
-
-
-def test_neurons_of_the_final_mlp_are_ablated_as_by_pytorch(monkeypatch):
-    model = load("n2_s0.3_w0.2").model(0)
-    config, (a, b) = model.config, drawn(model.config, count=300)
-    generator = torch.Generator().manual_seed(0)
-    neurons = torch.rand(4, config.d_ff, generator=generator) < 0.5
-    neurons[1] = neurons[0]
-    neurons[1, :20] ^= True  # near the first set; the others are not
-    sets = [
-        torch.arange(300),
-        torch.arange(150).repeat_interleave(2),
-        torch.arange(100, 300),
-        torch.tensor([], dtype=torch.int64),
-    ]
-    monkeypatch.setattr(last_layer, "CHUNK", 64)
-    answers = []
-    for is_compiled in (lambda model: False, compiled.is_compiled):
-        monkeypatch.setattr(last_layer, "is_compiled", is_compiled)
-        layer = last_layer.LastLayer(model, 300)
-        assert (layer.compiled is None) == (layer.unembed is None) == (not answers), is_compiled
-        measure.predict(model, a, b, watch=lambda name, x, layer=layer: watched(name, x, layer))
-        answers.append(layer.answers(neurons, sets))
-    for by_torch, by_compiler in zip(*answers, strict=True):
-        assert torch.equal(by_torch, by_compiler)
-    assert len(answers[0][0].unique()) == 10
-    assert not torch.equal(answers[0][0][sets[1]], answers[0][1])
-
-
-def watched(name, x, layer):
-    if name == "blocks.1.resid_mid":
-        layer.append(x)
 
 
 @pytest.mark.parametrize("shape", ["one layer", "long decoder"])

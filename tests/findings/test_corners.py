@@ -1,6 +1,5 @@
 """States of the next column, two directions, critiques and scrubbing, on networks made by hand."""
 
-from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -268,14 +267,13 @@ def test_an_illusion_is_caught():
     direction[[B, UNWRITTEN]] = 1
     swaps = corners.carry_swaps(column)
 
-    def illusion(among):
-        return unit(direction)[None]
-
+    illusion = (unit(direction)[None],) * 2
     moved = corners.cells(column, corners.moved_by(model, column, illusion, swaps))
     assert corners.lowest(moved) == 1
     parts = critiques.read_space(model, column, illusion)
     assert critiques.is_illusion(parts)
-    honest = critiques.read_space(model, column, partial(corners.line_basis, column))
+    line = corners.fitted_bases(column, corners.line_basis)
+    honest = critiques.read_space(model, column, line)
     assert [part["lowest"] for part in honest if part["part"] == "read"][1:] == [1, 1]
     assert not critiques.is_illusion(honest)
 
@@ -291,7 +289,8 @@ def test_read_space_is_what_the_logits_depend_on():
 
 def test_three_corners_are_values_and_the_nine_stays_with_a_same_carry(measured):
     name, model, column, _ = measured
-    outcome = critiques.critiques(model, column, partial(corners.plane_basis, column))
+    plane = corners.fitted_bases(column, corners.plane_basis)
+    outcome = critiques.critiques(model, column, plane)
     assert corners.lowest(outcome["means"]) == 1
     assert corners.lowest(outcome["same carry"]) == 1
     assert outcome["rival"]["highest"] < 0.5

@@ -9,7 +9,6 @@ from carry_core import carries, measure, sums
 from carry_core.interventions import Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_paper.findings import neurons, survey
-from carry_paper.findings.last_layer import LastLayer
 from tests.conftest import random_model
 from tests.helpers.tolerances import assert_close
 
@@ -39,11 +38,9 @@ def test_in_a_survey_each_class_may_have_carry_neurons_of_its_own():
     model = Transformer(ModelConfig(d_model=16, d_ff=6)).requires_grad_(requires_grad=False)
     model.blocks[1].up.weight.copy_(torch.eye(6, 16))
     model.blocks[1].up.bias.zero_()
-    last_layer = LastLayer(model, len(a))
-    stream = torch.nn.functional.one_hot(carries.classify(a, b), 16).float()
-    last_layer.append(stream[:, None].expand(-1, 3, -1))
     carry_class = carries.classify(a, b)
-    (carry_neurons,) = survey.carry_neurons(last_layer, carry_class, [torch.arange(len(a))])
+    stream = torch.nn.functional.one_hot(carry_class, 16).float()[:, None].expand(-1, 3, -1)
+    carry_neurons = survey.carry_neurons(model, stream, carry_class, torch.arange(len(a)))
     assert carry_neurons.tolist() == [False, *[True] * 4, False]
 
 
