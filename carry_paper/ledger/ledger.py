@@ -460,7 +460,14 @@ def _number_of(entry: Entry, record: Record, path: str) -> Picked:
     if entry.counts is not None:
         return Picked(float(bool(entry.counts(fields_of(record)))), 0.0, record["fields"])
     part = picked(whole(record), path)
-    if entry.drawn and part.value is not None:
+    if part.value is None:
+        column = "value" if path == VALUE else f"fields ({path})"
+        raise BadInput(
+            f"{measurements.path_of(record['source'])} has no number in the column {column} of "
+            f"{record['quantity']}, run {record['run']} of {record['group']}: "
+            f"{measurements.REMEDY}."
+        )
+    if entry.drawn:
         return part._replace(variance=max(0.0, part.value * (1 - part.value)) / entry.drawn)
     return part
 

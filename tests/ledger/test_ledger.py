@@ -72,6 +72,13 @@ def test_a_run_without_a_value_cannot_say():
     assert row.value == pytest.approx(0.5)
 
 
+def test_a_number_that_is_missing_in_the_table_is_named():
+    blank = of_runs("quantities.exact_match", {(DIGITS4, 2): None})
+    place = rf"ours.csv.gz has no number in the column value of .*exact_match, run 2 of {DIGITS4}"
+    with pytest.raises(BadInput, match=place):
+        combined("digits4/accuracy", *blank)
+
+
 def test_a_rule_that_compares_with_other_runs_is_given_their_values():
     rows = of_runs("dynamics.change_of_the_norm", {(S01, 0): -0.06, (S01, 1): 0.005})
     rows += of_runs("dynamics.change_of_the_norm", {(MAIN, 0): 0.01, (MAIN, 1): -0.002})
