@@ -127,17 +127,27 @@ def load(
         BadInput: The group, source or recipe is unknown, or a file is missing, damaged, or
             of another version, or a path's runs are of another source or recipe.
     """
-    if is_path(group, source or "ours"):
-        name, source, trained = at_path(Path(group), runs, source, recipe)
-        for run in trained.values():
-            check_fits(run, name)
-        return GroupRuns.of(name, source, trained)
-    name, source = cast(str, group), source or "ours"
-    trained = leading(name, source, recipe, runs)
+    name, source, trained = _chosen(group, source, recipe, runs)
     absent = sorted(set(runs or ()) - trained.keys())
     if not trained or absent:
         raise missing("weights", name, source, recipe, absent)
     return GroupRuns.of(name, source, trained)
+
+
+def _chosen(
+    group: str | os.PathLike[str],
+    source: str | None,
+    recipe: str | None,
+    runs: Collection[int] | None,
+) -> tuple[str, str, dict[int, TrainedRun]]:
+    """Return the group, the source and the files of the runs that `load` is asked for."""
+    if not is_path(group, source or "ours"):
+        name, source = cast(str, group), source or "ours"
+        return name, source, leading(name, source, recipe, runs)
+    name, source, trained = at_path(Path(group), runs, source, recipe)
+    for run in trained.values():
+        check_fits(run, name)
+    return name, source, trained
 
 
 def is_path(group: str | os.PathLike[str], source: str = "ours") -> bool:
@@ -167,21 +177,17 @@ def load_curves(
     Raises:
         BadInput: As `runs.load`; or `run` is not among the runs.
     """
-    if is_path(group, source or "ours"):
-        name, source, trained = at_path(Path(group), runs, source, recipe)
-        paths = _curve_files(trained)
-        if not paths:
-            raise BadInput(
-                f"No learning curves in {group}: expected files such as run0.npz beside the "
-                "weights, as `carry train` writes them."
-            )
-    else:
-        name, source = cast(str, group), source or "ours"
-        trained = leading(name, source, recipe, runs)
-        paths = _curve_files(trained) if source == "ours" else _of_author(name, runs)
-        absent = sorted(set(runs or ()) - paths.keys())
-        if not paths or absent:
-            raise missing("learning curves", name, source, recipe, absent)
+    by_path = is_path(group, source or "ours")
+    name, source, trained = _chosen(group, source, recipe, runs)
+    paths = _of_author(name, runs) if source == "author" and not by_path else _curve_files(trained)
+    if by_path and not paths:
+        raise BadInput(
+            f"No learning curves in {group}: expected files such as run0.npz beside the "
+            "weights, as `carry train` writes them."
+        )
+    absent = sorted(set(runs or ()) - paths.keys())
+    if not paths or absent:
+        raise missing("learning curves", name, source, recipe, absent)
     if run not in (None, *paths):
         raise BadInput(
             f"No learning curves of run {run!r} of {name} from {source}: "

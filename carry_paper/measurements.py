@@ -72,7 +72,7 @@ class StoredMeasurements(BaseModel):
     quantity: list[str]
     value: list[float | int | str | None]
     variance: list[Annotated[float, Field(ge=0)] | None]
-    fields: list[Json[dict[str, Any]] | None]
+    fields: list[Json[dict[str, Any]]]
     epochs: list[Whole | None]
     sha256: list[Sha256 | None]
     code: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None]

@@ -20,10 +20,6 @@ from carry_train.files import LARGEST, limited, read_bytes, read_text, replacing
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
-# A YAML file has no more collections within one another: its parser overflows the stack at some
-# 10,000.
-DEEPEST = 20
-
 
 def one_of(names: Collection[str]) -> AfterValidator:
     """Return a validator for a part of a schema that has to be one of these names."""
@@ -86,14 +82,6 @@ def read_yaml(path: Path, schema: type[Schema], remedy: str) -> Schema:
     """
     text = read_text(path, remedy)
     with reading(path, remedy), plain_errors():
-        depth = 0
-        for event in yaml.parse(text, Loader=_YamlLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > DEEPEST:
-                raise ValueError(f"it is nested more than {DEEPEST} deep")
         content = yaml.load(text, Loader=_StrictLoader)
         try:
             return schema.model_validate(content)

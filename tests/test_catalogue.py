@@ -178,8 +178,7 @@ def test_bad_parameters_are_named_in_one_line(two, call, complaint):
 # What is shipped
 
 
-def test_shipped_runs_say_how_they_were_trained(monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_shipped_runs_say_how_they_were_trained():
     shipped = sorted((ROOT / "data" / "runs").rglob("*.safetensors"))
     assert len(shipped) >= len(groups.GROUPS)
     for path in shipped:

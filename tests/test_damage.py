@@ -296,6 +296,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[Path], None], str]] = [
     ("claims", lambda path: path.write_text("- {id: a, id: b}"), "id stands twice at line 1"),
     ("measurements", rows(MEASURED, {}, {}), "a measurement stands twice"),
     ("measurements", rows(MEASURED, {"source": "author"}), "rows of the source author"),
+    ("measurements", rows(MEASURED, {"fields": None}), "fields[0]: JSON input should be"),
     ("map", rows(MAP, {"accuracy": 1.5}), "less than or equal to 1"),
     ("map", rows(MAP, {}, {}), "a cell stands twice"),
     (

@@ -1,7 +1,6 @@
 """The table of measurements: stored, read back, replaced; and as it is shipped."""
 
 import math
-import re
 
 import numpy as np
 import pandas as pd
@@ -91,8 +90,7 @@ def shipped() -> pd.DataFrame:
     return both[both.run.notna()]
 
 
-def test_a_row_of_ours_that_ships_is_of_the_weights_in_the_folder(shipped, monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_a_row_of_ours_that_ships_is_of_the_weights_in_the_folder(shipped):
     ours = shipped[(shipped.source == "ours") & (shipped.ships == 1)]
     digests = {}
     for (group, recipe, run), rows in ours.groupby(["group", "recipe", "run"]):
@@ -105,19 +103,10 @@ def test_a_row_of_ours_that_ships_is_of_the_weights_in_the_folder(shipped, monke
     assert {key: other for key, other in digests.items() if other} == {}
 
 
-def test_each_run_that_leads_was_measured(shipped, monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_each_run_that_leads_was_measured(shipped):
     for name in groups.GROUPS:
         measured = shipped[(shipped.source == "ours") & (shipped.group == name)]
         assert set(catalogue.find(name)) <= set(measured.run), name
-
-
-def test_no_fact_about_a_run_is_stored_twice(shipped):
-    """A quantity has one row for each run, whatever the rows of the ledger that read it."""
-    key = [name for name in measurements.KEY if name != "quantity"]
-    facts = shipped.assign(fact=shipped.quantity)
-    assert not facts.duplicated([*key, "fact"]).any()
-    assert all(re.fullmatch(r"[a-z_]+\.[a-z0-9_]+", name) for name in facts.fact)
 
 
 def test_a_quantity_has_the_same_fields_in_each_run_of_a_group(shipped):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 COVERED = (
     "carry_core.measure",
@@ -42,45 +42,31 @@ def digest(function: Any) -> str:
 
 def lines_of(function: Any) -> set[str]:
     """Return a line for each function, class and constant on the way: its name and its text."""
-    waiting, seen, lines = [function], set(), set()
+    waiting, seen = [function], set()
+    lines: set[str] = set()
     while waiting:
         thing = waiting.pop()
         if thing in seen:
             continue
         seen.add(thing)
-        uses = _uses(thing)
-        lines.add(f"{thing.__module__}.{thing.__qualname__}: {uses.text}")
-        lines.update(uses.constants)
-        waiting.extend(uses.code)
+        own_lines, code = _lines_and_code(thing)
+        lines |= own_lines
+        waiting += code
     return lines
 
 
-class Uses(NamedTuple):
-    """The text of a function or class, and what it names itself.
-
-    Attributes:
-        text: The source, as `_text` returns it.
-        code: The functions and classes of this project, among `COVERED`, that it names.
-        constants: A line for each constant: its name and its value.
-    """
-
-    text: str
-    code: list[Any]
-    constants: list[str]
-
-
 @cache
-def _uses(thing: Any) -> Uses:
-    """Return what a function or class names itself."""
-    code: dict[Any, None] = {}
-    constants = []
+def _lines_and_code(thing: Any) -> tuple[set[str], set[Any]]:
+    """Return the lines of a function or class and of its constants, and the code that it names."""
+    lines = {f"{thing.__module__}.{thing.__qualname__}: {_text(thing)}"}
+    code = set()
     for function in _functions(thing):
         for name, used in _used(function):
             if _is_ours(used):
-                code[inspect.unwrap(used)] = None
+                code.add(inspect.unwrap(used))
             elif _is_plain(used):
-                constants.append(f"{function.__module__}.{name}: {used!r}")
-    return Uses(_text(thing), list(code), constants)
+                lines.add(f"{function.__module__}.{name}: {used!r}")
+    return lines, code
 
 
 def _functions(thing: Any) -> Iterator[FunctionType]:

@@ -9,7 +9,7 @@ runs are other models than those of the paper.
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Need, Survey
 from carry_paper.ledger import claims, kinds_of_run, ledger, measuring, registry
 from carry_paper.ledger.claims import CLASSES, Claim
-from carry_paper.ledger.results import Row
 from carry_train import groups
 
 # What is asked of any model whose sums have no padding, by the row that measures it.
@@ -212,50 +211,41 @@ def rows_for(config: ModelConfig, n_digits: int) -> list[str]:
 def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference") -> ComparedRow:
     """Return the answer to a row of the ledger."""
     question = (ENCODER | DECODER | PADDED).get(claim.id, claim.words)
-    paper = claim.paper if claim.paper is not None else runs_in_words(claim)
+    paper = claim.paper
+    if paper is None:
+        paper = "one run" if claim.single else f"{claim.quantifier} runs"
+    answer = ComparedRow(asked.name, claim.id, question, paper)
+    quantities = measuring.quantities([registry.entry(claim.id)])
+    table = measuring.Measuring(evidence, quantities).rows()
     try:
-        row = _measured(claim, evidence)
+        row = ledger.combine(claim, ledger.Measured(evidence.source, table, all_runs=True)).row
     except BadInput as error:
-        return ComparedRow(asked.name, claim.id, question, paper, not_asked=str(error))
-    values = {run: _plain(value) for run, value in zip(row.keys, row.runs, strict=True)}
+        return replace(answer, not_asked=str(error))
+    values = dict(zip(row.keys, row.runs, strict=True))
     shows = dict(zip(row.keys, row.fields.get("shows", []), strict=False))
-    spread = reference.of_row(claim.id)
-    return ComparedRow(
-        asked.name,
-        claim.id,
-        question,
-        paper,
-        values,
-        shows,
-        **spread,
-        percentiles=percentiles(values, spread["seeds"]),
-    )
+    return _beside_ours(replace(answer, shows=shows), values, reference.of_row(claim.id))
 
 
-def _measured(claim: Claim, evidence: Given) -> Row:
-    """Return a row of the ledger, without a verdict, of the given runs."""
-    asked = measuring.quantities([registry.entry(claim.id)])
-    table = measuring.Measuring(evidence, asked).rows()
-    measured = ledger.Measured(evidence.source, table, all_runs=True)
-    return ledger.combine(claim, measured).row
-
-
-def runs_in_words(claim: Claim) -> str:
-    """Return the runs of which the paper states a finding: `all runs`."""
-    return "one run" if claim.single else f"{claim.quantifier} runs"
+def _beside_ours(
+    answer: ComparedRow, values: Mapping[str, Any], spread: Mapping[str, Any]
+) -> ComparedRow:
+    """Return an answer with the values of runs, and their places in the spread of our own."""
+    plain = {run: _plain(value) for run, value in values.items()}
+    places = percentiles(plain, spread["seeds"])
+    return replace(answer, runs=plain, **spread, percentiles=places)
 
 
 def line_answers(asked: Subject, reference: "Reference", pairs: int) -> list[ComparedRow]:
     """Return what the carry line says of each run (`line_table.by_run`)."""
-    first_id, first_question = "carry/line/lowest", LINE["lowest"]
+    not_asked = ComparedRow(asked.name, "carry/line/lowest", LINE["lowest"])
     if asked.loaded.config.layers < 2:
         reason = "a model of one layer has no earlier layer to tell from the last one"
-        return [ComparedRow(asked.name, first_id, first_question, not_asked=reason)]
+        return [replace(not_asked, not_asked=reason)]
     summary = line_table.lines_of(asked.loaded, pairs / PAIRS)
     if summary.lowest.isna().all():
         reason = "only sums that a run gets right are swapped, and it gets too few"
-        return [ComparedRow(asked.name, first_id, first_question, not_asked=reason)]
-    return _of_columns(asked, "carry/line", summary[[*LINE]], LINE, reference.of_lines)
+        return [replace(not_asked, not_asked=reason)]
+    return _of_columns(asked, "carry/line", LINE, summary, reference.of_lines)
 
 
 def part_answers(asked: Subject, reference: "Reference", pairs: int) -> list[ComparedRow]:
@@ -267,37 +257,25 @@ def part_answers(asked: Subject, reference: "Reference", pairs: int) -> list[Com
         if swaps.accuracy.notna().any():
             frames.append(swaps)
     if not frames:
-        first_id, first_question = "carry/one head", PARTS["one head"]
         reason = "only sums that a run gets right are swapped, and it gets none"
-        return [ComparedRow(asked.name, first_id, first_question, not_asked=reason)]
+        return [ComparedRow(asked.name, "carry/one head", PARTS["one head"], not_asked=reason)]
     table = typology.who_decides(pd.concat(frames))
-    return _of_columns(asked, "carry", table[[*PARTS]], PARTS, reference.of_seeds)
+    return _of_columns(asked, "carry", PARTS, table, reference.of_seeds)
 
 
 def _of_columns(
     asked: Subject,
     prefix: str,
-    table: pd.DataFrame,
     questions: Mapping[str, str],
+    table: pd.DataFrame,
     spread_of: Callable[[str], dict[str, Any]],
 ) -> list[ComparedRow]:
-    """Return an answer for each column of a table of runs, beside the spread of our own."""
+    """Return the answer to each question from its column in a table of runs."""
     answers = []
-    for column, values_of_runs in table.items():
-        name = str(column)
-        values = {str(run): _plain(value) for run, value in values_of_runs.items()}
-        spread = spread_of(name)
-        below = percentiles(values, spread["seeds"])
-        answer = ComparedRow(
-            asked.name,
-            f"{prefix}/{name}",
-            questions[name],
-            None,
-            values,
-            **spread,
-            percentiles=below,
-        )
-        answers.append(answer)
+    for column, question in questions.items():
+        values = {str(run): value for run, value in table[column].items()}
+        answer = ComparedRow(asked.name, f"{prefix}/{column}", question)
+        answers.append(_beside_ours(answer, values, spread_of(column)))
     return answers
 
 

@@ -90,9 +90,9 @@ class Entry:
         groups: The groups whose runs the row is about.
         field: The field of the quantity that is the row's value, as a path such as
             `accuracy/NC/pos7`; of several fields, the row is the mean.
-        rule: Decides from a run's fields whether it shows a finding; None for a number.
+        rule: Decides from a run's fields whether it shows a finding, or counts in a number that is
+            a count of runs.
         combine: The name in `COMBINE` of how the runs' values become the row's.
-        counts: For a count, the rule by which a run counts.
         shown_run: The released run that the paper speaks of; None if it speaks of all runs.
         among: The runs that the number is about; None if all are.
         beside: The runs of another group with which the rule compares each run.
@@ -111,7 +111,6 @@ class Entry:
     field: str | tuple[str, ...] = VALUE
     rule: Rule | None = None
     combine: str = "mean"
-    counts: Rule | None = None
     shown_run: int | None = None
     among: Among | None = None
     beside: Beside | None = None

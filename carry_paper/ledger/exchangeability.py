@@ -8,7 +8,6 @@ differs.
 
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,6 @@ Labels = NDArray[np.bool_]
 SIGNIFICANT = 0.05
 FEWEST_RUNS = 3  # of each source: three and three can be relabeled in 20 ways, so p can be 0.05
 AS_PRINTED = 0.005  # smaller differences between cells do not show in a printed table
-MOST_RELABELINGS = 100_000  # more than that are sampled
-SAMPLED_RELABELINGS = 9_999
 ODD_RUNS = (2, 3, 4)  # of ours, for which the chance to notice them is given
 DRAWS = 400  # of odd runs, from which that chance is counted
 
@@ -82,37 +79,22 @@ def informative_cells(ours: Array, theirs: Array) -> list[int]:
     """Return the cells that can tell runs apart.
 
     They are not constant, and no copies or complements of an earlier one, as far as two printed
-    decimals tell.
-
-    Args:
-        ours: The cells of our runs, by `[run, cell]`.
-        theirs: Those of the author's.
+    decimals tell. Runs are `[run, cell]`.
     """
     runs = np.concatenate([ours, theirs])
     chosen: list[int] = []
     for cell in range(runs.shape[1]):
         column = runs[:, cell]
-        if np.ptp(column) <= AS_PRINTED:
-            continue
-        is_new = True
-        for other in chosen:
-            copy = np.allclose(column, runs[:, other], rtol=0, atol=AS_PRINTED)
-            complement = np.allclose(column, 1 - runs[:, other], rtol=0, atol=AS_PRINTED)
-            if copy or complement:
-                is_new = False
-        if is_new:
+        others = runs[:, chosen]
+        copies = np.isclose(column[:, None], others, rtol=0, atol=AS_PRINTED).all(0)
+        complements = np.isclose(column[:, None], 1 - others, rtol=0, atol=AS_PRINTED).all(0)
+        if np.ptp(column) > AS_PRINTED and not (copies | complements).any():
             chosen.append(cell)
     return chosen
 
 
 def compare(name: str, ours: Array, theirs: Array) -> TableTest:
-    """Return the test of whether runs are exchangeable between two sources, over informative cells.
-
-    Args:
-        name: The beginning of the ids of the table's cells.
-        ours: The cells of our runs, by `[run, cell]`.
-        theirs: Those of the author's, likewise.
-    """
+    """Return the test of whether runs, `[run, cell]`, are exchangeable between two sources."""
     cells = informative_cells(ours, theirs)
     test = TableTest(name, len(ours), len(theirs), len(cells))
     if min(test.n_ours, test.n_theirs) < FEWEST_RUNS:
@@ -130,22 +112,12 @@ def compare(name: str, ours: Array, theirs: Array) -> TableTest:
 
 
 def relabelings(n_ours: int, n_theirs: int) -> Labels:
-    """Return the ways to call `n_ours` of all runs ours, by `[relabeling, run]`.
-
-    The true one comes first. They are all that there are, or a fixed sample where these are more
-    than `MOST_RELABELINGS`.
-    """
+    """Return all ways to call `n_ours` of all runs ours, by `[relabeling, run]`, the true first."""
     n_runs = n_ours + n_theirs
-    if comb(n_runs, n_ours) <= MOST_RELABELINGS:
-        choices = [list(choice) for choice in combinations(range(n_runs), n_ours)]
-    else:
-        generator = np.random.default_rng(0)
-        choices = [list(range(n_ours))]
-        for _ in range(SAMPLED_RELABELINGS):
-            choices.append(generator.permutation(n_runs)[:n_ours].tolist())
+    choices = list(combinations(range(n_runs), n_ours))
     labels = np.zeros((len(choices), n_runs), dtype=bool)
     for row, choice in enumerate(choices):
-        labels[row, choice] = True
+        labels[row, list(choice)] = True
     return labels
 
 

@@ -116,11 +116,6 @@ def half_width(ours: Scatter, theirs: Scatter) -> float:
     return t_quantile(freedom) * sqrt(variance)
 
 
-def floor_of_mean(theirs: Scatter) -> float:
-    """Return the half-width that infinitely many of our runs would leave, beside theirs."""
-    return t_quantile(theirs.n_runs - 1) * sqrt(theirs.variance_of_mean)
-
-
 def prediction_half_width(ours: Scatter, n_others: int) -> float:
     """Return half the width of the 95% interval between our mean and that of `n_others` runs.
 

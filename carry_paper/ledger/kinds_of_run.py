@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from carry_paper import measurements
 from carry_paper.findings import line_table, run_measures
 from carry_paper.findings.base import MAIN
 from carry_paper.findings.run_measures import PARTS
-from carry_paper.ledger import ledger, registry
+from carry_paper.ledger import intervals, ledger, registry
 from carry_paper.ledger.entries import Entry, Function, name_of, picked
 from carry_paper.ledger.ledger import Measured
 from carry_paper.measurements import Record
@@ -47,9 +47,6 @@ def findings() -> dict[str, Entry]:
 
 def table(folder: Path | None = None) -> pd.DataFrame:
     """Return what was measured on each run of the main group, of both sources.
-
-    Args:
-        folder: The data folder; `data_dir()` if None.
 
     Returns:
         A row for each run with `RUN`, the value of each finding in a column of its name, and in
@@ -123,15 +120,10 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_lines(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
-    """Return runs with what their carry lines say of them.
+    """Return runs of the main group with what `line_table.by_run` says of them.
 
-    Args:
-        rows: Runs of the main group.
-        lines: A summary by run, from `line_table.by_run`.
-
-    Returns:
-        The rows in their order, with the word for `who` writes the coordinate (one of
-        `line_table.WORDS`), the `late` share and the number of `writers`, heads of the last layer.
+    That is the word for `who` writes the coordinate (one of `line_table.WORDS`), the `late` share
+    and the number of `writers`, heads of the last layer.
     """
     of_main = lines[lines.group == MAIN]
     joined = rows.merge(of_main[[*RUN, "who", "late", "writers"]], how="left", on=RUN)
@@ -145,7 +137,6 @@ def with_lines(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
 # ---- statistics of runs by who writes their carry
 
 SIGNIFICANCE = 0.05  # a smaller p-value rejects that two sets of runs are alike
-CONFIDENCE = 0.95
 FEWEST = 3  # a word of fewer runs does not count
 HOLDS = 2 / 3  # the share of a word's runs from which on a finding holds in it
 
@@ -163,28 +154,17 @@ def shares(words: "pd.Series[str]") -> pd.DataFrame:
         and Pearson, from `low` to `high`.
     """
     counts = word_counts(words)
-    intervals = []
-    for count in counts:
-        intervals.append(scipy.stats.binomtest(int(count), len(words)).proportion_ci(CONFIDENCE))
-    return pd.DataFrame(
-        {
-            "runs": counts,
-            "share": counts / len(words),
-            "low": [interval.low for interval in intervals],
-            "high": [interval.high for interval in intervals],
-        }
-    )
+    ends = [intervals.clopper_pearson(int(count), len(words)) for count in counts]
+    table = pd.DataFrame({"runs": counts, "share": counts / len(words)})
+    table[["low", "high"]] = ends
+    return table
 
 
 def exact_test(draw: Sequence[int], population: Sequence[int]) -> float:
     """Return the probability that a draw without replacement is as unlikely as `draw`, or more so.
 
     This is Fisher's exact test of a table with two rows and any number of columns: `draw`,
-    and `population` less `draw`.
-
-    Args:
-        draw: The number of each sort in the draw.
-        population: The number of each sort in all that is drawn from.
+    and `population` less `draw`, the numbers of each sort.
     """
     size = sum(draw)
     all_draws = [x for x in product(*(range(n + 1) for n in population)) if sum(x) == size]
@@ -201,20 +181,16 @@ def likely_draw(words: "pd.Series[str]", judged_words: "pd.Series[str]") -> floa
     return exact_test(draw.tolist(), population.tolist())
 
 
-class RankCorrelation(NamedTuple):
-    """Spearman's rank correlation and its p-value; NaN and 1 if there is nothing to compare."""
+def rank_correlation(x: "pd.Series[float]", y: "pd.Series[float]") -> tuple[float, float]:
+    """Return Spearman's rank correlation of two measures over the runs that have both, and its p.
 
-    rho: float
-    p: float
-
-
-def rank_correlation(x: "pd.Series[float]", y: "pd.Series[float]") -> RankCorrelation:
-    """Return the rank correlation of two measures, over the runs that have both."""
+    They are NaN and 1 if there is nothing to compare.
+    """
     both = pd.DataFrame({"x": x, "y": y}).dropna()
     if both.empty or both.nunique().min() < 2:
-        return RankCorrelation(rho=float("nan"), p=1.0)
+        return float("nan"), 1.0
     test = scipy.stats.spearmanr(both.x, both.y)
-    return RankCorrelation(rho=float(test.statistic), p=float(test.pvalue))
+    return float(test.statistic), float(test.pvalue)
 
 
 def by_word(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -252,13 +228,10 @@ def by_word(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, 
     correlations = [rank_correlation(rows[name], rows.late) for name in measures]
     corrected = np.full(len(names) + len(measures), np.nan)
     if len(counting) > 1:
-        p_values = []
-        for name in names:
-            p_values.append(
-                exact_test(showing.loc[name, counting.index].tolist(), counting.tolist())
-            )
-        p_values += [correlation.p for correlation in correlations]
+        of_words = showing[counting.index]
+        p_values = [exact_test(of_words.loc[x].tolist(), counting.tolist()) for x in names]
+        p_values += [p for _, p in correlations]
         corrected = scipy.stats.false_discovery_control(p_values)
     findings_by_word = showing.assign(holds=holds, p=corrected[: len(names)])
-    rho = [correlation.rho for correlation in correlations]
+    rho = [rho for rho, _ in correlations]
     return findings_by_word, medians.assign(rho=rho, p=corrected[len(names) :])

@@ -250,7 +250,7 @@ def combine(claim: Claim, measured: Measured) -> Combined:
         records = _by_paper(records)
     if entry.among is not None:
         records = _among(entry, records, measured)
-    if entry.rule is not None:
+    if claim.paper is None:
         return _finding(claim, entry, records, measured)
     return _number(claim, entry, records, measured)
 
@@ -450,17 +450,24 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
     values = [part.value for part in parts]
     row = _with_runs(row, records, values, {}, [_beside_a_number(entry, part) for part in parts])
     values_at = {}
-    for bar, rule in variants(entry.counts).items():
+    for bar, rule in variants(entry.rule).items():
         values_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
     return Combined(row, noises[0], n_runs, values_at=values_at)
 
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
     """Return what a number's row reads of a run, with the variance of a share that was counted."""
-    if entry.counts is not None:
-        return Picked(float(bool(entry.counts(fields_of(record)))), 0.0, record["fields"])
+    if entry.rule is not None:
+        return Picked(float(bool(entry.rule(fields_of(record)))), 0.0, record["fields"])
     part = picked(whole(record), path)
-    if entry.drawn and part.value is not None:
+    if part.value is None:
+        column = "value" if path == VALUE else f"fields ({path})"
+        raise BadInput(
+            f"{measurements.path_of(record['source'])} has no number in the column {column} of "
+            f"{record['quantity']}, run {record['run']} of {record['group']}: "
+            f"{measurements.REMEDY}."
+        )
+    if entry.drawn:
         return part._replace(variance=max(0.0, part.value * (1 - part.value)) / entry.drawn)
     return part
 
@@ -520,12 +527,7 @@ def judged(
 ) -> Row:
     """Return a row with its verdict, and all that follows from it.
 
-    Args:
-        claim: The claim.
-        source: `ours` or `author`.
-        combined: The row without a verdict.
-        theirs: The author's row, with which ours is compared.
-        table: The comparison of the whole table, if the claim is a cell of one.
+    Ours is compared with `theirs`, the author's; a cell of a table is judged by the whole `table`.
     """
     row = combined.row
     if combined.counts:

@@ -75,12 +75,7 @@ class Measuring:
     """
 
     def __init__(self, evidence: Evidence, asked: Iterable[Quantity]) -> None:
-        """Prepare; nothing is loaded yet.
-
-        Args:
-            evidence: The source's runs. Its `needs` are set to what is asked.
-            asked: The quantities.
-        """
+        """Set the `needs` of the evidence to what is asked; nothing is loaded yet."""
         self.evidence = evidence
         self.source = evidence.source
         self.asked = list(asked)

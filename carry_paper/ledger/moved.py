@@ -25,13 +25,8 @@ REMEDY = "name what `carry claims --json` writes, or a commit"
 def earlier_rows(name: str, source: str, only: str = "") -> ledger.Rows:
     """Return the rows of an earlier result whose id starts with `only`, by id.
 
-    Those of a commit's measurements are judged by today's rules; those that `--json` wrote have
-    the verdicts of their day.
-
-    Args:
-        name: A file of `--json`, or a commit.
-        source: `ours` or `author`.
-        only: The beginning of the ids.
+    The name is that of a commit, whose measurements are judged by today's rules, or of a file that
+    `--json` wrote, with the verdicts of its day.
 
     Raises:
         BadInput: It is none of these, or has no measurements of this source.

@@ -187,7 +187,7 @@ ROWS: dict[str, Entry] = {
         W0,
         quantities.cells_without_final_mlp,
         combine="count",
-        counts=heads.full_ablation_works,
+        rule=heads.full_ablation_works,
         method="How many runs only fail to carry without the final MLP.",
     ),
     "n2_s01/accuracy": number(S01, quantities.exact_match, UNCHANGED, drawn=DRAWN),

@@ -167,11 +167,7 @@ def counted(
 
 
 def uninformative(rows: Mapping[str, Mapping[str, Row]]) -> dict[str, str]:
-    """Return why rows can hardly fail, or say what another row says, by id: they are counted apart.
-
-    Args:
-        rows: The results of each source, by id.
-    """
+    """Return why rows of some sources can hardly fail, or repeat another; they count apart."""
     reasons = {}
     by_id = {}
     units = groups.GROUPS[groups.MAIN].config.layout.position_names[-1]
@@ -193,11 +189,8 @@ def repeated(rows: Mapping[str, list[Row]], skipped: Collection[str]) -> dict[st
     """Return the rows that are one measurement with another row, by the id of that row.
 
     Over `RUNS_TO_COMPARE` runs or more, of both sources, their values are perfectly correlated, as
-    those of complements are. Findings come first, since numbers are details of them.
-
-    Args:
-        rows: The rows of each claim, one for each source.
-        skipped: The ids that are not compared.
+    those of complements are. Findings come first, since numbers are details of them. Ids that are
+    `skipped` are not compared.
     """
     values_by_groups: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
     names = sorted(rows, key=lambda name: all(row.paper is not None for row in rows[name]))

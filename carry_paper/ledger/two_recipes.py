@@ -42,9 +42,6 @@ COUNTED = ("beyond/zero_names_it",)
 def values(folder: Path | None = None) -> pd.DataFrame:
     """Return what was measured on single runs of each group that has some by both recipes.
 
-    Args:
-        folder: The data folder; `data_dir()` if None.
-
     Returns:
         A row for each `group`, `recipe`, `run` and row of the ledger (`id`), with its `value`.
 
@@ -58,8 +55,8 @@ def values(folder: Path | None = None) -> pd.DataFrame:
     rows = []
     for name, claim in claims().items():
         entry = registry.entry(name)
-        is_of_runs = isinstance(entry.field, str) and entry.combine != "standard deviation"
-        if entry.function is None or entry.counts is not None or not is_of_runs:
+        is_of_runs = entry.combine not in ("standard deviation", "count")
+        if entry.function is None or not is_of_runs:
             continue
         for group in entry.groups:
             own = {x: _of_runs(entry, group, measured) for x, measured in by_recipe.items()}
@@ -161,12 +158,7 @@ def margin(claim: Claim, values: Array) -> float:
 
 
 def p_value(paper: Array, quick: Array) -> float:
-    """Return how often relabeled runs lie as far apart as the recipes do (energy distance).
-
-    Args:
-        paper: The runs by `paper`, by `[run, cell]`.
-        quick: Those by `quick`, likewise.
-    """
+    """Return how often relabeled runs, `[run, cell]`, lie as far apart as the recipes do."""
     labels = exchangeability.relabelings(len(paper), len(quick))
     return exchangeability.p_value(paper, quick, labels)
 

@@ -139,14 +139,12 @@ class Comparison(NamedTuple):
         interval: The interval of the difference, [entry, (low, high)]; None if nothing says how far
             runs lie apart.
         half_width_of: The half-width of its widest entry, if there were this many of our runs.
-        floor: The half-width that infinitely many of our runs would leave.
-        floor_words: What leaves the floor.
+        floor_words: What scatters too much if no number of our runs makes it narrow.
     """
 
     words: str
     interval: Array | None = None
     half_width_of: Callable[[int], float] = lambda n_runs: inf
-    floor: float = inf
     floor_words: str = ""
 
 
@@ -244,7 +242,8 @@ def _what_narrows(comparison: Comparison, tolerance: float, n_runs: int) -> str:
     half_width_of = comparison.half_width_of
     n_needed = intervals.runs_that_settle(half_width_of, tolerance, n_runs)
     if n_needed is None:
-        return f"never: {comparison.floor_words} leaves ±{comparison.floor:.2g}"
+        floor = half_width_of(intervals.MOST_RUNS)
+        return f"never: {comparison.floor_words} leaves ±{floor:.2g}"
     if n_needed == n_runs:
         return "more of our runs: the interval is narrow enough, and lies across the tolerance"
     return f"with {n_needed} of our runs"
@@ -285,7 +284,6 @@ def _of_spreads(claim: Claim, value: Array, n_runs: int) -> Comparison:
         words=f"of two standard deviations, of {n_runs} and {PAPER_RUNS} runs",
         interval=np.array([ends(n_runs)]),
         half_width_of=half_width_of,
-        floor=half_width_of(intervals.MOST_RUNS),
         floor_words=f"a standard deviation of the author's {PAPER_RUNS} runs",
     )
 
@@ -306,7 +304,6 @@ def of_means(runs: Array, theirs: Array) -> Comparison:
         words=f"Welch's, to the author's {len(theirs)} runs",
         interval=_within(runs.mean(0) - theirs.mean(0), widths(len(runs))),
         half_width_of=lambda n_ours: float(widths(n_ours).max()),
-        floor=max(intervals.floor_of_mean(scatter) for scatter in their_scatter),
         floor_words=f"the scatter of the author's {len(theirs)} runs",
     )
 
@@ -320,7 +317,6 @@ def _to_print(claim: Claim, value: Array, runs: Array) -> Comparison:
         words=f"to the printed value, from the scatter of {len(runs)} runs",
         interval=_within(value - as_array(claim.paper), width_of(len(runs), n_theirs)),
         half_width_of=lambda n_ours: float(width_of(n_ours, n_theirs).max()),
-        floor=float(width_of(intervals.MOST_RUNS, n_theirs).max()),
         floor_words="one run" if claim.single else f"a mean of {PAPER_RUNS} runs",
     )
 

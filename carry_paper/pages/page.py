@@ -58,7 +58,7 @@ class PageWithoutRuns:
         source: `ours` or `author`; None if the page is about both.
         group: The group that the page was given; None if it takes none.
         path: The path that was given in its place; None if none was.
-        claims: The rows of the ledger in the verdict box.
+        runs: The runs that the page loads; None here.
         as_in_the_book: True if the page runs with its own parameters, about which its text is, and
             not in Jupyter, where a reader may have edited them.
 
@@ -71,7 +71,7 @@ class PageWithoutRuns:
     source: str | None = None
     group: str | None = None
     path: Path | None = field(default=None, init=False)
-    claims: tuple[str, ...] = field(default=(), init=False)
+    runs: GroupRuns | None = field(default=None, init=False, repr=False)
     as_in_the_book: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
@@ -86,16 +86,6 @@ class PageWithoutRuns:
             text = html.escape(line, quote=False)
             show(Html(f"<p><strong>{text}</strong></p>", line), name=parameters.BANNER)
 
-    @property
-    def judged_group(self) -> str | None:
-        """The group whose claims the page judges; None if it judges those of all groups."""
-        return None
-
-    @property
-    def loaded_runs(self) -> GroupRuns | None:
-        """The page's own runs; None if it loads none."""
-        return None
-
     def show(self, item: Any, name: str | None = None, alt: str = "", data: Any = None) -> None:
         """Put a figure, a table, or a part of the ledger on the page, as `pages.show` does."""
         show(item, name, alt, data)
@@ -105,15 +95,11 @@ class PageWithoutRuns:
     ) -> None:
         """Put the box with the paper's claims and the verdicts at the top of the page.
 
-        Args:
-            claims: Ids of the ledger, or beginnings of ids for a whole table.
-            words: The page's own words for a claim, by id, in place of its `short` in
-                claims.yml.
-            all_groups: True for a page about several groups, which judges the claims of all.
+        The claims and the words are as in `box.verdict_box`. A page about several groups judges the
+        claims of `all_groups`.
         """
-        self.claims = claims
-        group = None if all_groups else self.judged_group
-        verdicts = box.verdict_box(claims, group, words or {}, self.loaded_runs, self.path)
+        group = None if all_groups or self.runs is None else self.group
+        verdicts = box.verdict_box(claims, group, words or {}, self.runs, self.path)
         show(verdicts, name="verdicts")
 
     def beside(
@@ -121,11 +107,8 @@ class PageWithoutRuns:
     ) -> dict[str, Any]:
         """Return a figure's data by side: the author's as it is stored, and this.
 
-        Args:
-            data: A frame, or values by name that become arrays.
-            part: A name for the data, if the page stores several of the author's.
-            group: The group of the data; the page's if None.
-            stored_as: The beginning of the name of what is stored; the page's name if None.
+        The author's has the name of the page, or `stored_as`, and a `part` if there are several.
+        The data are a frame, or values by name that become arrays.
         """
         page_name = stored_as or self.name
         name = f"{page_name}_{part}" if part else page_name
@@ -142,12 +125,8 @@ class PageWithoutRuns:
     ) -> None:
         """Draw each side of a figure by the same code, and put it on the page.
 
-        Args:
-            draw: Draws the data of a side.
-            sides: The data by title, as from `beside`.
-            alt: A text that describes the figure.
-            name: The name under which the page glues the figure in elsewhere.
-            layout: As in `plots.sides.subfigures`.
+        `sides` are as from `beside`, `alt` and `name` as for `pages.show`, and the layout as for
+        `plots.sides.subfigures`.
         """
         show(subfigures(sides, draw, **layout), name, alt)
 
@@ -180,9 +159,6 @@ class Page(PageWithoutRuns):
     does. Then these are the page's runs, and `group` is the name of theirs.
 
     Attributes:
-        name: As in `PageWithoutRuns`.
-        source: `ours` or `author`.
-        group: The group whose runs are loaded.
         run: One of its runs, of any number, or None for the page's choice.
         n_examples: The number of random sums, `at_least` or more.
         seed: The seed of the random sums, 0 or more.
@@ -242,17 +218,6 @@ class Page(PageWithoutRuns):
             listed = ", ".join(in_ranges(numbers))
             expected = f"expected one of {listed}" if listed else "there are no runs of it"
             raise BadInput(f"No run {self.run} of {place}: {expected}.")
-
-    @property
-    def judged_group(self) -> str:
-        """The page's group."""
-        name: str = self.group
-        return name
-
-    @property
-    def loaded_runs(self) -> GroupRuns:
-        """The page's own runs."""
-        return self.runs
 
     def load(
         self, group: str, recipe: str | None = None, runs: Collection[int] | None = None

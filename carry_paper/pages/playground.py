@@ -238,11 +238,8 @@ def coordinate_hook(model: Transformer, coordinates: Mapping[str, float]) -> Hoo
 
     0 is the mean without a carry, or of a next column less than nine; 1 is that with a carry, or of
     a nine. The stream is moved along the line, at the position that answers the column, until the
-    coordinate has this value. Everything else in the stream stays.
-
-    Args:
-        model: A model of two layers or more.
-        coordinates: Each coordinate by the id of its line, such as `hundreds` or `tens-nine`.
+    coordinate has this value. Everything else in the stream stays. Coordinates are by the id of
+    their line, such as `hundreds` or `tens-nine`.
 
     Raises:
         BadInput: There is no such line.

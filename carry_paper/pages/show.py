@@ -36,15 +36,16 @@ PNG_DPI = 96
 def show(item: Any, name: str | None = None, alt: str = "", data: Any = None) -> None:
     """Put something on the page.
 
+    A figure is a PNG in the notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. What has data
+    comes with them as CSV there, and in the copies of `make rerun`.
+
     Args:
         item: A figure, a frame (or `Styler`), or an object with `_repr_html_` whose `repr`
             is the same in every run.
-        name: The name under which the page glues it in elsewhere; the cell is tagged
-            `remove-output` then. None: it stays where it is.
-        alt: For a figure, a text that says what can be seen in it. A figure is a PNG in the
-            notebook; `make book` (CARRY_FIGURES=svg) draws SVG too. What has data comes with
-            them as CSV there, and in the copies of `make rerun`.
-        data: For a figure that has no data by itself, the frames or arrays that it draws.
+        name: The name under which the page glues it in elsewhere, from a cell with the tag
+            `remove-output`.
+        alt: For a figure, a text that says what can be seen in it.
+        data: What a figure draws that has no data by itself.
     """
     from IPython.display import display
 

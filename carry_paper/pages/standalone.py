@@ -111,9 +111,7 @@ def own_markers(notebook: NotebookNode) -> set[str]:
 def standalone(notebook: NotebookNode, folder: Path) -> NotebookNode:
     """Return a copy of an executed notebook that needs no book to be read.
 
-    Args:
-        notebook: A notebook of the book, with its outputs.
-        folder: Where other notebooks are, to whose values its sentences refer.
+    Its sentences may refer to values of other notebooks in the folder.
     """
     others = cache(lambda name: glued(nbformat.read(folder / name, 4)))
     own = glued(notebook)

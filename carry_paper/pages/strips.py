@@ -111,11 +111,7 @@ class Scale(NamedTuple):
 def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[Lane]:
     """Return the lane of each source that has something to draw, on one scale.
 
-    The last one says where the scale ends.
-
-    Args:
-        of_line: A claim, or those of all cells of a table.
-        rows: Their rows, by source.
+    The last one says where the scale ends. A line has one claim, or those of a table's cells.
     """
     all_rows = [*chain.from_iterable(rows.values())]
     drawn: list[Lane] = []

@@ -62,7 +62,6 @@ def of_entry(entry: Entry, evidence: Evidence) -> dict[Key, Picked]:
     for key, fields in fields_by_key.items():
         if entry.beside is None or key[0] in entry.groups:
             own_fields = {VALUE: math.nan, **fields}
-            part = picked(own_fields, entry.field) if isinstance(entry.field, str) else None
-            value = float(bool(entry.counts(fields))) if entry.counts else part and part.value
+            value = picked(own_fields, entry.field).value if isinstance(entry.field, str) else None
             parts[key] = Picked(value, 0.0, {**fields, **beside})
     return parts

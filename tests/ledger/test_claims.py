@@ -83,23 +83,10 @@ BAD = {
         "",
         "reason",
     ),
-    "range": ("range: 0.1", "range: -1", "range: Input should be greater than 0"),
-    "range in words": ("range: 0.1", "range: wide", "range.int: Input should be a valid integer"),
     "quantifier": (
         "quantifier: most",
         "quantifier: many",
         "quantifier: 'many' is unknown, expected one of all, most, some",
-    ),
-    "rule": (
-        "rule: drawn",
-        "rule: guess",
-        "rule: 'guess' is unknown, expected one of exact, fixed, drawn",
-    ),
-    "no date": ("    since: 2026-11-26\n", "", "since: Field required"),
-    "date in words": (
-        "since: 2026-11-26",
-        "since: yesterday",
-        "since: Input should be a valid date",
     ),
     "source": (
         "    author: {",
@@ -206,8 +193,7 @@ def _same(measured: Row, stored: Row) -> None:
 @pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["n2/squashing", "finding/one_layer_imperfect"])
-def test_our_results_are_those_of_the_weights_that_are_shipped(monkeypatch, prefix):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_our_results_are_those_of_the_weights_that_are_shipped(prefix):
     stored = query.by_id("ours")
     for name, row in measured_now("ours", prefix).items():
         _same(row, stored[name])

@@ -30,11 +30,9 @@ def test_energy_distance_by_brute_force():
 
 
 def test_the_true_labels_come_first():
-    for n_ours, n_theirs in [(3, 3), (64, 6)]:
-        labels = ex.relabelings(n_ours, n_theirs)
-        assert labels[0].tolist() == [True] * n_ours + [False] * n_theirs
-        assert (labels.sum(1) == n_ours).all()
-    assert len(labels) == ex.SAMPLED_RELABELINGS + 1
+    labels = ex.relabelings(4, 3)
+    assert labels[0].tolist() == [True] * 4 + [False] * 3
+    assert (labels.sum(1) == 4).all()
 
 
 def test_alike_runs_are_told_apart_as_often_as_the_level_says():

@@ -1,6 +1,6 @@
 """Intervals and run counts, against scipy on drawn runs and against intervals by inversion."""
 
-from math import comb, sqrt
+from math import comb
 
 import numpy as np
 import pytest
@@ -12,10 +12,8 @@ from carry_paper.ledger.intervals import (
     difference_of_shares,
     difference_of_spreads,
     fisher,
-    floor_of_mean,
     half_width,
     prediction_half_width,
-    runs_that_settle,
 )
 
 
@@ -39,31 +37,6 @@ def test_half_width_is_that_of_welchs_interval():
     scatters = Scatter(ours.std(ddof=1), 9), Scatter(author_runs.std(ddof=1), 6)
     assert half_width(*scatters) == pytest.approx((interval.high - interval.low) / 2)
     assert half_width(Scatter(0.0, 9), Scatter(0.0, 6)) == 0
-
-
-def test_as_many_runs_settle_as_make_the_interval_narrow_enough():
-    ours, author_scatter = Scatter(0.3, 6), Scatter(0.05, 6)
-
-    def half_width_of(n_runs):
-        return half_width(Scatter(ours.std, n_runs), author_scatter)
-
-    n_runs = runs_that_settle(half_width_of, 0.1, ours.n_runs)
-    assert 6 < n_runs < 1000
-    assert half_width(Scatter(0.3, n_runs), author_scatter) <= 0.1
-    assert half_width(Scatter(0.3, n_runs - 1), author_scatter) > 0.1
-
-
-def test_no_number_of_runs_settles_what_the_authors_leave_open():
-    author_scatter = Scatter(0.2, 6)
-    floor = floor_of_mean(author_scatter)
-    assert floor == pytest.approx(2.5706 * 0.2 / sqrt(6), rel=1e-3)
-    ours = Scatter(0.1, 6)
-
-    def half_width_of(n_runs):
-        return half_width(Scatter(ours.std, n_runs), author_scatter)
-
-    assert runs_that_settle(half_width_of, 0.99 * floor, ours.n_runs) is None
-    assert runs_that_settle(half_width_of, 1.2 * floor, ours.n_runs) is not None
 
 
 def test_prediction_intervals_by_drawn_runs():

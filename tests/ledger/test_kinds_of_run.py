@@ -173,11 +173,6 @@ def test_snapshots_are_listed_one_by_one(data):
     assert run_measures.settled(way).index.tolist() == [3]
 
 
-def test_each_finding_about_the_main_group_has_a_rule():
-    entries = kinds_of_run.findings()
-    assert [name for name, entry in entries.items() if entry.rule is None] == []
-
-
 @pytest.fixture(scope="module")
 def shipped():
     return kinds_of_run.table(ROOT / "data")

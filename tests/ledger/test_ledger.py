@@ -11,7 +11,7 @@ from carry_core.files import ROOT
 from carry_paper import catalogue, measurements
 from carry_paper.findings.base import DIGITS4, FINETUNED, MAIN, N3, PAD6, S01
 from carry_paper.ledger import claims, ledger, registry
-from carry_paper.ledger.entries import Entry, picked
+from carry_paper.ledger.entries import picked
 from carry_paper.ledger.measuring import as_table
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, Count, judge_finding
@@ -70,6 +70,13 @@ def test_a_run_without_a_value_cannot_say():
     row = combined("finding/staircase", *of_runs("heads.staircase", values)).row
     assert row.fields["shows"] == [True, None, False]
     assert row.value == pytest.approx(0.5)
+
+
+def test_a_number_that_is_missing_in_the_table_is_named():
+    blank = of_runs("quantities.exact_match", {(DIGITS4, 2): None})
+    place = rf"ours.csv.gz has no number in the column value of .*exact_match, run 2 of {DIGITS4}"
+    with pytest.raises(BadInput, match=place):
+        combined("digits4/accuracy", *blank)
 
 
 def test_a_rule_that_compares_with_other_runs_is_given_their_values():
@@ -236,13 +243,7 @@ def test_a_row_knows_its_runs_and_what_else_was_measured():
     assert row.value == 0.004
 
 
-def test_a_constant_needs_no_runs(monkeypatch):
-    monkeypatch.setitem(registry.ROWS, "data/sums3", Entry(constant=500_501))
-    assert combined("data/sums3").row.value == 500_501
-
-
-def test_the_recipe_that_leads_in_the_table_leads_in_the_folder(monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_the_recipe_that_leads_in_the_table_leads_in_the_folder():
     leading = ledger.leading_recipes(measurements.read("ours", ROOT / "data"))
     assert (leading[DIGITS4], leading[MAIN]) == ("quick", "paper")
     for group, recipe in leading.items():

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from carry_core.files import ROOT
 from carry_paper import measurements
-from carry_paper.ledger import claims, ledger, moved, registry, verdicts
+from carry_paper.ledger import moved
 from carry_paper.ledger.results import Row
 
 ROWS = [
@@ -57,15 +57,6 @@ def test_a_new_row_and_one_that_is_gone_are_lines_too():
     assert moved.moved({row.id: row}, {}) == [
         "data/a: gone, was differs; value 0.5; rule (fixed: …; x)"
     ]
-
-
-def test_every_committed_row_has_its_rule_and_groups(monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
-    for source in ("ours", "author"):
-        for row in ledger.by_id(source).values():
-            claim = claims.claims()[row.id]
-            assert (row.rule, row.reason) == (verdicts.rule_text(claim), registry.reason(claim))
-            assert row.groups == list(registry.entry(row.id).all_groups)
 
 
 def test_the_command_lists_what_moved(carry, data, tmp_path):

@@ -8,10 +8,8 @@ from carry_paper.ledger import claims, export, ledger, tally
 
 @pytest.fixture(scope="module")
 def stored():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CARRY_DATA", raising=False)
-        rows = {source: ledger.by_id(source) for source in SOURCES}
-        return rows, tally.uninformative(rows)
+    rows = {source: ledger.by_id(source) for source in SOURCES}
+    return rows, tally.uninformative(rows)
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -3,12 +3,8 @@
 import re
 from dataclasses import replace
 
-import pytest
-
-from carry_core.runs import SOURCES
 from carry_paper.findings import causes
 from carry_paper.ledger import claims, kinds_of_run, ledger
-from carry_paper.ledger.verdicts import TO_EXPLAIN
 
 IN_BRACES = re.compile(r"\{[^}]*\}")
 # A digit may name a thing: a run, a position, an epoch, a layer, a figure; a part or a class.
@@ -34,17 +30,7 @@ def test_a_cause_names_the_experiment_that_shows_it():
             assert callable(getattr(causes, why.experiment, None)), why.experiment
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_every_why_is_filled_in(source, monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
-    for name, row in ledger.by_id(source).items():
-        if row.verdict in TO_EXPLAIN:
-            assert row.why is not None, name
-            assert "{" not in row.why.text
-
-
-def test_numbers_come_from_the_results(monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_numbers_come_from_the_results():
     row = ledger.by_id("ours")["finding/own_sum"]
     claim = claims.claims()[row.id]
     assert f"turns {row.fields['moved'][5]:.0%} of these digits" in row.why.text
@@ -56,8 +42,7 @@ def test_numbers_come_from_the_results(monkeypatch):
     assert ledger.why(replace(row, verdict="reproduced"), claim, "ours") is None
 
 
-def test_some_runs_by_quick_have_a_pentagon_as_its_why_says(monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
+def test_some_runs_by_quick_have_a_pentagon_as_its_why_says():
     assert (
         "some of our runs by the recipe “quick” do"
         in ledger.by_id("ours")["finding/pentagon"].why.text

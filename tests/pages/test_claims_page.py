@@ -26,9 +26,7 @@ def parsed(html: str) -> BeautifulSoup:
 
 @pytest.fixture(scope="module")
 def committed() -> Outcomes:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CARRY_DATA", raising=False)
-        return claims_page.read()
+    return claims_page.read()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,6 @@ def test_a_row_that_was_not_measured_is_not_run_and_a_corrected_one_is_judged(le
 
 
 def test_results_of_other_weights_are_called_stale(committed, monkeypatch):
-    monkeypatch.delenv("CARRY_DATA", raising=False)
     assert "stale" not in committed.origin("ours")
     assert "runs of 13 groups of his release" in committed.origin("author")
     monkeypatch.setattr(claims_page.ledger, "are_other_weights", lambda loaded: True)

@@ -14,9 +14,7 @@ from carry_paper.pages.html import SIGNS
 
 @pytest.fixture(scope="module")
 def committed() -> Outcomes:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CARRY_DATA", raising=False)
-        return claims_page.read()
+    return claims_page.read()
 
 
 def test_each_figure_and_table_has_an_outcome_and_counts(committed):
