@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from carry_core.model import Block, ModelConfig, Positions, Read, Transformer
@@ -292,7 +292,6 @@ class CompiledBlock:
             up=memory.after_norm(block.norm, [block.up]),
             down=memory.linear(block.down.weight, block.down.bias),
         )
-        self.down_without_bias = memory.linear(block.down.weight, no_bias)
 
     def z(
         self, resid: Float[Tensor, "batch pos d_model"]
@@ -326,53 +325,10 @@ class CompiledBlock:
         if zeroed.neurons:
             is_left = torch.ones(self.block.config.d_ff, dtype=torch.bool, device="cpu")
             is_left[[*zeroed.neurons]] = False
-            writes = bits(is_left.unsqueeze(0))
+            writes = torch.from_numpy(np.packbits(is_left.numpy(), bitorder="little"))
         post = mid.new_empty(mid.shape)
         self.memory.call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
         return post
-
-    def fire(self, mid: Float[Tensor, "row d_model"]) -> "Fired":
-        """Return the neurons, from rows of `resid_mid`."""
-        d_ff = self.block.config.d_ff
-        mid = mid.contiguous()
-        neurons = mid.new_empty(len(mid), d_ff)
-        active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8, device="cpu")
-        self.memory.call("neurons", self.mlp, len(mid), mid, neurons, active)
-        return Fired(neurons, active)
-
-    def with_neurons(
-        self,
-        stream: Float[Tensor, "row d_model"],
-        fired: "Fired",
-        neurons: UInt8[Tensor, " byte"],
-        rows: Int[Tensor, " n"],
-    ) -> Float[Tensor, "n d_model"]:
-        """Return some rows of a stream, with what some of the block's neurons write added.
-
-        The neurons' bits are set. The bias of the projection down is not added.
-        """
-        added = stream.new_empty(len(rows), D_MODEL)
-        count = ctypes.c_long(len(stream))
-        arguments = count, neurons, fired.neurons, fired.active, stream.contiguous(), added
-        self.memory.call("add_neurons", self.down_without_bias, len(rows), rows.int(), *arguments)
-        return added
-
-
-class Fired(NamedTuple):
-    """A block's neurons for some rows of its stream.
-
-    Attributes:
-        neurons: `mlp.post`, `[row, neuron]`.
-        active: Bits of the neurons above zero, `[row, neuron / 8]`.
-    """
-
-    neurons: Float[Tensor, "row neuron"]
-    active: UInt8[Tensor, "row byte"]
-
-
-def bits(mask: Bool[Tensor, "set neuron"]) -> UInt8[Tensor, "set byte"]:
-    """Return masks of neurons as bits, the first neuron's in the lowest."""
-    return torch.from_numpy(np.packbits(mask.numpy(), axis=1, bitorder="little"))
 
 
 class CompiledUnembedding:
@@ -443,10 +399,8 @@ def _is_right(built: ctypes.CDLL) -> bool:
     block = CompiledBlock(layer, range(length))
     first_mids = CompiledFirstLayer(model).mids(tokens, slice(None), conditions)
     mids = block.mids(resid, z, conditions)
-    rows = mid.flatten(0, 1)
-    fired = block.fire(rows)
-    all_neurons = bits(torch.ones(1, KNOWN.d_ff, dtype=torch.bool, device="cpu"))[0]
-    with_neurons = block.with_neurons(rows, fired, all_neurons, torch.arange(len(rows)))
+    neuron_0 = Zeroed(neurons=frozenset({0}))
+    post_without = post - intact["mlp.post"][..., :1] * layer.down.weight[:, 0]
     compared = [
         (first_mids[nothing], mid),
         (first_mids[head_1], mid_of_head_1),
@@ -454,8 +408,7 @@ def _is_right(built: ctypes.CDLL) -> bool:
         (mids[nothing], mid),
         (mids[head_1], mid_of_head_1),
         (block.after(mid, nothing), post),
-        (fired.neurons, intact["mlp.post"].flatten(0, 1)),
-        (with_neurons + layer.down.bias, post.flatten(0, 1)),
+        (block.after(mid, neuron_0), post_without),
         (CompiledUnembedding(model)(post), logits),
     ]
     return all(torch.allclose(x, y, CLOSE, CLOSE * float(y.abs().max())) for x, y in compared)

@@ -205,18 +205,18 @@ INLINE void fire(const Mlp& layer, const float* x, long width, int valid, Rows& 
 }
 
 // Collects the neurons that are active in one of ROWS rows; of `chosen` alone, if it is given.
-INLINE void collect(int d_ff, const float* const (&neurons)[ROWS],
-                    const Bits* const (&active)[ROWS], const Bits* chosen,
+INLINE void collect(int d_ff, const float* neurons, const Bits* active, const Bits* chosen,
                     Columns<MOST_NEURONS>& to) {
+  const int panels = d_ff / PANEL;
   to.count = 0;
-  for (int panel = 0; panel < d_ff / PANEL; panel++) {
+  for (int panel = 0; panel < panels; panel++) {
     uint32_t bits = 0;
-    for (int i = 0; i < ROWS; i++) bits |= active[i][panel];
+    for (int i = 0; i < ROWS; i++) bits |= active[i * panels + panel];
     if (chosen) bits &= chosen[panel];
     for (; bits; bits &= bits - 1) {
       const int k = panel * PANEL + __builtin_ctz(bits);
       to.number[to.count] = k;
-      for (int i = 0; i < ROWS; i++) to.value[to.count][i] = neurons[i][k];
+      for (int i = 0; i < ROWS; i++) to.value[to.count][i] = neurons[i * d_ff + k];
       to.count++;
     }
   }
@@ -326,58 +326,13 @@ bool mlp(const Mlp* layer, long count, int threads, int queries, const float* mi
       float* to = post + first * width + t * D;
       fire(*layer, x, width, valid, memory.normed, memory.neurons, memory.active);
       for (int r = 0; r < valid; r += ROWS) {
-        const float* neurons[ROWS];
-        const Bits* active[ROWS];
-        for (int i = 0; i < ROWS; i++) {
-          neurons[i] = memory.neurons + (r + i) * d_ff;
-          active[i] = memory.active + (r + i) * d_ff / PANEL;
-        }
-        collect(d_ff, neurons, active, chosen, memory.collected);
+        collect(d_ff, memory.neurons + r * d_ff, memory.active + r * d_ff / PANEL, chosen,
+                memory.collected);
         apply(layer->down, memory.collected, [&](int i, int c, Panel y) {
           const long at = (r + i) * width + c;
           if (r + i < valid) store(to + at, y + Panel(x + at));
         });
       }
-    }
-  });
-  return true;
-}
-
-// The neurons, [rows][d_ff], with their bits, from the stream before the MLP.
-bool neurons(const Mlp* layer, long count, int threads, const float* mid, float* to, Bits* active) {
-  if (layer->up.out > MOST_NEURONS) return false;
-  for_each_group(count, threads, [=](long first, int valid) {
-    MlpMemory& memory = memory_of<MlpMemory>();
-    const int d_ff = layer->up.out;
-    fire(*layer, mid + first * D, D, valid, memory.normed, memory.neurons, memory.active);
-    memcpy(to + first * d_ff, memory.neurons, valid * d_ff * sizeof(float));
-    memcpy(active + first * d_ff / PANEL, memory.active, valid * d_ff / PANEL * sizeof(Bits));
-  });
-  return true;
-}
-
-// Adds what some neurons write, those whose bits are set in `chosen`, to some rows of a stream,
-// [rows][128]: from the neurons of all rows, and the projection down without its bias.
-bool add_neurons(const Linear* down, long count, int threads, const int* row, long rows_of_stream,
-                 const Bits* chosen, const float* neurons, const Bits* active, const float* stream,
-                 float* to) {
-  if (down->in > MOST_NEURONS || !are_below(rows_of_stream, row, count)) return false;
-  for_each_group(count, threads, [=](long first, int valid) {
-    Columns<MOST_NEURONS>& collected = memory_of<MlpMemory>().collected;
-    const int d_ff = down->in;
-    for (int r = 0; r < valid; r += ROWS) {
-      long rows[ROWS];
-      const float* of_row[ROWS];
-      const Bits* active_in_row[ROWS];
-      for (int i = 0; i < ROWS; i++) {
-        rows[i] = row[first + std::min(r + i, valid - 1)];
-        of_row[i] = neurons + rows[i] * d_ff;
-        active_in_row[i] = active + rows[i] * d_ff / PANEL;
-      }
-      collect(d_ff, of_row, active_in_row, chosen, collected);
-      apply(*down, collected, [&](int i, int c, Panel y) {
-        if (r + i < valid) store(to + (first + r + i) * D + c, y + Panel(stream + rows[i] * D + c));
-      });
     }
   });
   return true;

@@ -75,27 +75,6 @@ def test_each_part_is_pytorch_s(shape, count, vectors):
         assert_close(CompiledUnembedding(model)(mid), model.unembed(model.norm(mid)))
 
 
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("d_ff", [16, 1024])
-def test_rows_with_what_some_neurons_write(d_ff, count, vectors):
-    config = ModelConfig(layers=1, width=1, d_ff=d_ff)
-    block = random_model(config, 2, noise=0.1).blocks[0]
-    mid = stream(count, 1)[:, 0]
-    fired = CompiledBlock(block, [0]).fire(mid)
-    neurons = block.up(block.norm(mid)).relu()
-    assert_close(fired.neurons, neurons)
-    assert torch.equal(fired.active, compiled.bits(fired.neurons > 0))
-
-    rows = torch.randint(count, (2 * count + 1,), generator=torch.Generator().manual_seed(0))
-    some = torch.rand(d_ff, generator=torch.Generator().manual_seed(1)) < 0.4
-    add = CompiledBlock(block, [0]).with_neurons
-    for mask in (some, torch.ones_like(some), torch.zeros_like(some)):
-        neuron_bits = compiled.bits(mask[None])[0]
-        actual = add(mid, fired, neuron_bits, rows)
-        assert_close(actual, mid[rows] + (neurons[rows] * mask) @ block.down.weight.mT)
-    assert add(mid, fired, neuron_bits, rows[:0]).shape == (0, compiled.D_MODEL)
-
-
 @pytest.mark.parametrize("shape", ["two layers", "long decoder"])
 def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
     config = SHAPES[shape]
