@@ -179,7 +179,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         return x
 
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
-    late, early = [measure.final_mlp(model)], []
+    late = [measure.final_mlp(model)]
+    early: list[Ablation] = []
     for ablation in sorted(need.ablations - {*late}, key=str):
         is_late = all(last_layer in name for name in ablation.targets(config))
         (late if is_late else early).append(ablation)
