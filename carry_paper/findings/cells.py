@@ -176,10 +176,7 @@ class Cell:
 
     def of(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of this cell."""
-        is_own = pd.Series(data=True, index=table.index)
-        for name, value in self.key.items():
-            is_own &= table[name] == value
-        return table[is_own]
+        return table[(table[CELL] == pd.Series(self.key)).all(axis=1)]
 
 
 def find_cell(

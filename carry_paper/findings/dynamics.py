@@ -46,6 +46,12 @@ def curves(history: History, name: str, position: int | None = None) -> dict[int
     return by_run
 
 
+def of_curves(history: History, name: str, measure: Callable[[Curve], float]) -> pd.DataFrame:
+    """Return what `measure` gives for a learning curve of each run."""
+    by_run = curves(history, name)
+    return per_run({run: {"value": measure(curve)} for run, curve in by_run.items()})
+
+
 def first_at(curve: Curve, level: float) -> float:
     """Return the first tested epoch at which the curve reaches the level; NaN if it never does."""
     reached = curve.index[curve >= level]
@@ -307,10 +313,7 @@ def norm_bounces(
 
 def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
     """Best test exact match of any epoch (Sec. 3)."""
-    rows = {}
-    for run, curve in curves(evidence.curves(N1), "test_whole").items():
-        rows[run] = {"value": float(curve.max())}
-    return per_run(rows)
+    return of_curves(evidence.curves(N1), "test_whole", lambda curve: float(curve.max()))
 
 
 # From this exact match on, a run is perfect, as the paper's models of two layers are: fewer than
@@ -328,15 +331,6 @@ def is_imperfect(measured: Fields, *, perfect: float = PERFECT) -> bool:
 LAST_TENTH = 0.1  # share of the epochs, at their end, over which weights may still change
 
 
-def _of_whole_curves(
-    evidence: Evidence, group: str, name: str, measure: Callable[[Curve], float]
-) -> pd.DataFrame:
-    """Return what `measure` gives for a learning curve of each run, by the paper's epochs."""
-    evidence.by_the_papers_epochs(group)
-    by_run = curves(evidence.curves(group), name)
-    return per_run({run: {"value": measure(curve)} for run, curve in by_run.items()})
-
-
 def change_at_the_end(norm: Curve) -> float:
     """Return the relative change of a squared norm over the last tenth of the epochs."""
     start = norm.loc[: round((1 - LAST_TENTH) * norm.index[-1])].iloc[-1]
@@ -345,7 +339,8 @@ def change_at_the_end(norm: Curve) -> float:
 
 def change_of_the_norm(evidence: Evidence, group: str) -> pd.DataFrame:
     """Relative change of the squared norm over the last tenth of the epochs (App. C.2)."""
-    return _of_whole_curves(evidence, group, "weight_norm", change_at_the_end)
+    evidence.by_the_papers_epochs(group)
+    return of_curves(evidence.curves(group), "weight_norm", change_at_the_end)
 
 
 def still_changes(measured: Fields) -> bool:
@@ -359,7 +354,8 @@ def still_changes(measured: Fields) -> bool:
 
 def rise_of_the_loss(evidence: Evidence, group: str) -> pd.DataFrame:
     """Test loss at the end over its lowest (App. C.1, Fig. 9)."""
-    return _of_whole_curves(evidence, group, "test_loss", rebound)
+    evidence.by_the_papers_epochs(group)
+    return of_curves(evidence.curves(group), "test_loss", rebound)
 
 
 def rises_more_than_with_decay(measured: Fields) -> bool:

@@ -15,7 +15,6 @@ The constants are criteria; the `reason` of a claim in `data/claims.yml` justifi
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -129,28 +128,19 @@ def no_carry_correlations(cells: pd.DataFrame) -> "pd.Series[float]":
 # ---- the decision head (Sec. 4)
 
 
-class WorstCells(NamedTuple):
-    """The worst cells of a table of accuracies, as shares from 0 to 1.
+def worst_cells(table: ClassAccuracies) -> Fields:
+    """Return the worst cells of a table, with a candidate decision head ablated (Tab. 1).
 
-    Attributes:
-        correct: The lowest accuracy of a cell with a carry-in.
-        correct_or_too_large: The lowest share of digits that are correct or one too
-            large, of a cell without a carry-in.
+    These are the lowest accuracy of a cell with a carry-in, and the lowest share of digits that are
+    correct or one too large, of a cell without one.
     """
-
-    correct: float
-    correct_or_too_large: float
-
-
-def worst_cells(table: ClassAccuracies) -> WorstCells:
-    """Return the worst cells of a table, with a candidate decision head ablated (Tab. 1)."""
     carry_in = carries.carry_in(table.accuracy.shape[1])
     # Without a carry-in, `corrected` is the share of digits that are one too large.
     correct_or_too_large = table.accuracy + table.corrected
-    return WorstCells(
-        correct=table.accuracy[carry_in].min().item(),
-        correct_or_too_large=correct_or_too_large[~carry_in].min().item(),
-    )
+    return {
+        "lowest_carry_cell": table.accuracy[carry_in].min().item(),
+        "lowest_right_or_too_large": correct_or_too_large[~carry_in].min().item(),
+    }
 
 
 # A part whose ablation costs fewer exact matches does not matter.
@@ -164,7 +154,7 @@ STAYS_CORRECT = 0.9  # an ablation after which so many digits stay correct does 
 
 def acts_as_decision_head(
     cost: float,
-    worst: WorstCells,
+    worst: Fields,
     *,
     least_cost: float = EXACT_MATCH_COST,
     cell: float = CELL_ACCURACY,
@@ -173,9 +163,10 @@ def acts_as_decision_head(
 
     It costs exact matches, but digits with a carry-in stay correct, and the others are
     correct or one too large. So the model still adds each carry that is due, but also
-    some that are not. `cost` is the share of exact matches, and `worst` has the worst cells.
+    some that are not. `cost` is the share of exact matches, and `worst` has `worst_cells`.
     """
-    return cost >= least_cost and worst.correct >= cell and worst.correct_or_too_large >= cell
+    adds_all = carries_stay(worst, cell=cell) and carries_are_added(worst, cell=cell)
+    return cost >= least_cost and adds_all
 
 
 def ablated_part(ablation: Ablation) -> str:
@@ -200,13 +191,11 @@ def decision(survey: Survey) -> Fields:
     """
     heads = survey.heads  # the decision head comes first
     exact_matches = [survey.cells[head].exact_match for head in heads]
-    worst = worst_cells(survey.cells[heads[0]])
     return {
         "value": exact_matches[-1] - exact_matches[0],
         "decision_head": ablated_part(heads[0]),
         "exact_match_without_each_head": exact_matches,
-        "lowest_carry_cell": worst.correct,
-        "lowest_right_or_too_large": worst.correct_or_too_large,
+        **worst_cells(survey.cells[heads[0]]),
     }
 
 
@@ -229,8 +218,7 @@ def decides(
     measured: Fields, *, least_cost: float = EXACT_MATCH_COST, cell: float = CELL_ACCURACY
 ) -> bool:
     """Return True if the decision head of `decision` decides where the model carries."""
-    worst = WorstCells(measured["lowest_carry_cell"], measured["lowest_right_or_too_large"])
-    return acts_as_decision_head(measured["value"], worst, least_cost=least_cost, cell=cell)
+    return acts_as_decision_head(measured["value"], measured, least_cost=least_cost, cell=cell)
 
 
 def decoder(survey: Survey) -> Fields:
@@ -251,8 +239,7 @@ def decoder(survey: Survey) -> Fields:
         "one_too_large_at_7": at_7.tolist(),
         "one_too_large_at_8": at_8.tolist(),
         "one_too_large_at_9": at_9.tolist(),
-        "lowest_carry_cell": worst_cells(without).correct,
-        "lowest_right_or_too_large": worst_cells(without).correct_or_too_large,
+        **worst_cells(without),
     }
 
 
@@ -347,13 +334,13 @@ def three_layers_pairs(survey: Survey) -> Fields:
     intact = survey.cells[INTACT]
     tables = [survey.cells[pair] for pair in LAYER_1_AND_A_LAST_HEAD]
     exact_matches = [table.exact_match for table in tables]
-    worst = [worst_cells(table) for table in tables]
+    worst = pd.DataFrame([worst_cells(table) for table in tables])
     return {
         "value": intact.exact_match - min(exact_matches),
         "pairs": [ablated_part(pair) for pair in LAYER_1_AND_A_LAST_HEAD],
         "exact_match": exact_matches,
-        "lowest_carry_cell": [cells.correct for cells in worst],
-        "lowest_right_or_too_large": [cells.correct_or_too_large for cells in worst],
+        "lowest_carry_cell": worst.lowest_carry_cell.tolist(),
+        "lowest_right_or_too_large": worst.lowest_right_or_too_large.tolist(),
     }
 
 
@@ -363,17 +350,12 @@ def a_pair_decides(
     """Return True if a pair of `three_layers_pairs` acts as a decision head."""
     # The value is the cost of the pair that leaves the fewest exact matches.
     intact = measured["value"] + min(measured["exact_match"])
-    for exact_match, correct, correct_or_too_large in zip(
-        measured["exact_match"],
-        measured["lowest_carry_cell"],
-        measured["lowest_right_or_too_large"],
-        strict=True,
-    ):
-        worst = WorstCells(correct, correct_or_too_large)
-        cost = intact - exact_match
-        if acts_as_decision_head(cost, worst, least_cost=least_cost, cell=cell):
-            return True
-    return False
+    names = ("exact_match", "lowest_carry_cell", "lowest_right_or_too_large")
+    pairs = pd.DataFrame({name: measured[name] for name in names})
+    return any(
+        acts_as_decision_head(intact - pair["exact_match"], pair, least_cost=least_cost, cell=cell)
+        for pair in pairs.to_dict("records")
+    )
 
 
 # ---- the final MLP (Sec. 4, 5)

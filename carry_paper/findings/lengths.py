@@ -410,12 +410,9 @@ def _goes(by_position: pd.DataFrame) -> "pd.Series[float]":
     return last_good_epoch.map(next_test)
 
 
-def forgets(runs: pd.DataFrame, left: float = FORGOTTEN) -> "pd.Series[bool]":
-    """Return a mask of the runs of `forgetting` whose exact match peaks early and then falls.
-
-    At most the share `left` of the best may be left at the end.
-    """
-    return (runs.peak < runs.epochs) & (runs["last"] <= left * runs.best)
+def forgets(runs: pd.DataFrame) -> "pd.Series[bool]":
+    """Return a mask of the runs of `forgetting` whose exact match peaks early and then falls."""
+    return (runs.peak < runs.epochs) & (runs["last"] <= FORGOTTEN * runs.best)
 
 
 def length(evidence: Evidence) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 The page `what_kind_of_run` compares them between runs, beside the findings of the paper.
 """
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -53,11 +54,8 @@ def deciding_parts(model: Transformer) -> Fields:
 
 def epoch_of_learning(evidence: Evidence, group: str) -> pd.DataFrame:
     """Epoch from which on the exact match on test sums is 0.99."""
-    exact_match = dynamics.curves(evidence.curves(group), "test_whole")
-    rows = {}
-    for run, curve in exact_match.items():
-        rows[run] = {"value": dynamics.first_at(curve, dynamics.LEARNT_ACCURACY)}
-    return per_run(rows)
+    learned = partial(dynamics.first_at, level=dynamics.LEARNT_ACCURACY)
+    return dynamics.of_curves(evidence.curves(group), "test_whole", learned)
 
 
 def on_the_way(evidence: Evidence, group: str) -> pd.DataFrame:

@@ -92,7 +92,6 @@ class Scrubbed(NamedTuple):
         streams: The last layer's `resid_mid` at the position that answers the column, and its
             parts.
         target: The digit that is right.
-        fitted: Other sums, on which subspaces are fitted.
     """
 
     model: Transformer
@@ -101,20 +100,6 @@ class Scrubbed(NamedTuple):
     b: Numbers
     streams: Stream
     target: Int[Tensor, " sums"]
-    fitted: Corners
-
-
-def scrubbed(
-    model: Transformer, fitted: Corners, generator: torch.Generator, count: int = SUMS
-) -> Scrubbed:
-    """Return random sums with what a model does at a column's answer.
-
-    `fitted` has other sums of the column.
-    """
-    column = fitted.column
-    a, b = sums.long_sums(count, column.n_digits, generator)
-    streams = carry_line.stream(model, a, b, column.position)
-    return Scrubbed(model, column, a, b, streams, column.digits(a + b), fitted)
 
 
 @torch.inference_mode()
@@ -132,7 +117,7 @@ def by_subspace(
 ) -> float:
     """Return the loss if a subspace holds some variables, and the rest the own digit sum.
 
-    `bases` were fitted on the tuples of `of.fitted`.
+    `bases` were fitted on other sums.
     """
     resid_mid = of.streams.resid_mid
     source = resid_mid[resampled(keys(of.column, of_subspace, of.a, of.b), generator)]
@@ -212,8 +197,11 @@ def column_losses(
     none of its subspaces. `head` is the decision head; on the sums of `fitted`, which are others,
     subspaces are fitted.
     """
-    of = scrubbed(model, fitted, generator, count)
-    resid_mid = of.streams.resid_mid
+    column = fitted.column
+    a, b = sums.long_sums(count, column.n_digits, generator)
+    streams = carry_line.stream(model, a, b, column.position)
+    of = Scrubbed(model, column, a, b, streams, column.digits(a + b))
+    resid_mid = streams.resid_mid
     any_sum = resampled(torch.zeros_like(of.a), generator)
     by_name = {"intact": loss_of(of, resid_mid), "resampled": loss_of(of, resid_mid[any_sum])}
     if corners.can_be_fitted(fitted):

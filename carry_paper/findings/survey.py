@@ -166,24 +166,23 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         )
     config = model.config
     last_layer = f"blocks.{config.layers - 1}."
-    resid_mid = torch.empty(0)
-    if need.dissect:  # 0.8 GB for the sums of three digits
-        resid_mid = model.embed.weight.new_empty(len(a), config.width, config.d_model)
+    # It takes up memory only as it is filled: 0.8 GB for the sums of three digits.
+    resid_mid = model.embed.weight.new_empty(len(a), config.width, config.d_model)
     n_stored = 0
 
     def store(name: str, x: Tensor) -> Tensor:
         nonlocal n_stored
-        if need.dissect:
-            resid_mid[n_stored : n_stored + len(x)] = x
-            n_stored += len(x)
+        resid_mid[n_stored : n_stored + len(x)] = x
+        n_stored += len(x)
         return x
 
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
-    late, early = [measure.final_mlp(model)], []
+    late = [measure.final_mlp(model)]
+    early: list[Ablation] = []
     for ablation in sorted(need.ablations - {*late}, key=str):
         is_late = all(last_layer in name for name in ablation.targets(config))
         (late if is_late else early).append(ablation)
-    watch = HookAt(frozenset({f"{last_layer}resid_mid"}), store)
+    watch = HookAt(frozenset({f"{last_layer}resid_mid"}), store) if need.dissect else None
     predictions = measure.predict(model, a, b, late, watch=watch)
     cells = {}
     for ablation, predicted in zip(late, predictions, strict=True):

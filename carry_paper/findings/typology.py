@@ -67,7 +67,7 @@ def who_decides(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 @torch.inference_mode()
-def adds_the_carry_alone(model: Transformer, count: int | None = None, seed: int = 0) -> float:
+def adds_the_carry_alone(model: Transformer) -> float:
     """Return the share of swaps of the final MLP's output that move the carry and nothing else.
 
     The two sums of a pair differ in the carry into a column and in its digit sum, such that base
@@ -75,11 +75,11 @@ def adds_the_carry_alone(model: Transformer, count: int | None = None, seed: int
     and the MLP adds the carry (Sec. 4), then the MLP's output from the source leaves the base's
     digit sum and adds the source's carry. If the MLP writes the digit, it brings the source's.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     component = f"blocks.{model.config.layers - 1}.mlp_out"
     n_hits = n_swaps = 0
     for column in range(model.config.width - 1):
-        pairs = correct_pairs(model, Contrast("both", column), count or COUNT, generator).pairs
+        pairs = correct_pairs(model, Contrast("both", column), COUNT, generator).pairs
         swaps = swaps_between(model, pairs)
         # (side, pair), with the side without a carry-in first
         digit_sum = sums.digits(pairs, model.config.width)[..., column].sum(1)
@@ -93,7 +93,7 @@ def adds_the_carry_alone(model: Transformer, count: int | None = None, seed: int
 
 
 @torch.inference_mode()
-def own_sum(model: Transformer, count: int | None = None, seed: int = 0) -> Fields:
+def own_sum(model: Transformer, count: int | None = None) -> Fields:
     """Share of digits that stay when the decision head has the output of another sum (Sec. 4).
 
     The sums of a pair differ in the digit sum of a column alone, at 7 or 8. The decision head's
@@ -101,7 +101,7 @@ def own_sum(model: Transformer, count: int | None = None, seed: int = 0) -> Fiel
     connection have brought the digit sum: swapping all of them instead gives the same stream, with
     the sums exchanged. `moved` is the share of digits that become the other sum's.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     last_layer = model.config.layers - 1
     component = f"blocks.{last_layer}.attn.z:{measure.decision_head(model)}"
     n_kept = n_moved = n_swaps = 0

@@ -35,11 +35,7 @@ def printed_cells(table: str) -> Fields:
 
 def decision_head() -> Fields:
     """Return the worst cells of Table 1 without the decision head."""
-    worst = heads.worst_cells(printed_table("tab1/decision_head"))
-    return {
-        "lowest_carry_cell": worst.correct,
-        "lowest_right_or_too_large": worst.correct_or_too_large,
-    }
+    return heads.worst_cells(printed_table("tab1/decision_head"))
 
 
 def three_layers() -> Fields:

@@ -16,7 +16,6 @@ from carry_paper.llm import head_survey, prompts, recordings
 from carry_paper.llm.head_survey import Survey
 from carry_paper.llm.model import Size, parse_heads
 from carry_paper.llm.prompts import Answers
-from carry_paper.llm.recordings import Recording
 from carry_paper.llm.staircases import most_frequent
 from tests.helpers.measured import measured
 
@@ -90,22 +89,28 @@ def planted(data: Path, key: str, ablated: list[tuple[str, str, int]]) -> None:
 
     wins = torch.zeros(14, 32, 32, dtype=torch.int64)
     wins[0, 13, 23], wins[1, 15, 15], wins[2, 15, 15] = 10, 9, 1
-    planted_survey = head_survey.Survey(
-        key,
-        answers(9),
-        wins,
-        torch.zeros(2, 16, 16),
-        torch.zeros(2, 16, 16),
-        torch.zeros(32, 2, 5, 10, 6),
-        torch.zeros(32, 2, 5, 6),
-        torch.zeros(10, 5, dtype=torch.bool),
-        tuple(
-            head_survey.Ablated(parse_heads(pair, size), kind, answers(right))
-            for pair, kind, right in ablated
-        ),
-        {},
+    without = tuple(
+        head_survey.Ablated(parse_heads(pair, size), kind, answers(right))
+        for pair, kind, right in ablated
     )
-    planted_survey.save(data / "llm" / key / head_survey.FILE)
+    store(data, key, answers(9), wins, torch.zeros(2, 16, 16), without)
+
+
+def store(data: Path, name: str, answers: Answers, wins, attention, ablated=()) -> None:
+    """Store a survey without streams."""
+    n_layers, n_prompts = wins.shape[1], len(answers.replies)
+    Survey(
+        name,
+        answers,
+        wins,
+        attention,
+        torch.zeros_like(attention),
+        torch.zeros(n_layers, 2, 5, n_prompts, 0),
+        torch.zeros(n_layers, 2, 5, 0),
+        torch.zeros(n_prompts, 5, dtype=torch.bool),
+        ablated,
+        {},
+    ).save(data / "llm" / name / head_survey.FILE)
 
 
 def test_rows_from_a_survey_of_our_own(data):
@@ -127,20 +132,6 @@ def test_rows_from_a_survey_of_our_own(data):
         of("tab2/zephyr/ablated_accuracy/0", "ours")
     with pytest.raises(BadInput, match="ablated no pairs"):
         of("tab2/zephyr/addition_heads", "ours")
-
-
-def recorded(run: Survey) -> Recording:
-    """Return a survey's observations as the author would have recorded them."""
-    return Recording(
-        title=run.title,
-        answers=run.answers,
-        wins=run.wins.sum(0, keepdim=True),
-        mean=run.mean,
-        std=run.std,
-        correct=run.answers.right.tolist(),
-        accuracy=run.answers.accuracy,
-        ablated_accuracy=0.3,
-    )
 
 
 def test_the_finding_compares_with_random_pairs(data):
@@ -176,18 +167,7 @@ def planted_control(data: Path, name: str, winners: int, right: int) -> None:
     attention = torch.full((2, 16, 16), 0.05)
     attention[:, 10, 10] = 0.9  # no cell of the search
     attention[1, 8, 3] = 0.4  # the third digit of b attends to that of a
-    Survey(
-        name,
-        Answers(pairs, replies, prompts.TEMPLATES["bare"]),
-        wins,
-        attention,
-        torch.zeros(2, 16, 16),
-        torch.zeros(10, 2, 5, 1000, 0),
-        torch.zeros(10, 2, 5, 0),
-        torch.zeros(1000, 5, dtype=torch.bool),
-        (),
-        {},
-    ).save(data / "llm" / name / head_survey.FILE)
+    store(data, name, Answers(pairs, replies, prompts.TEMPLATES["bare"]), wins, attention)
 
 
 def test_a_model_that_cannot_add_is_compared_with_models_that_do(data):
