@@ -268,17 +268,11 @@ def _answers(part: str, value: Any) -> dict[str, Any]:
 
 @dataclass
 class Report:
-    """The outcome of an import.
+    """The outcome of an import."""
 
-    Attributes:
-        imported: The released files, by the output that has them now.
-        missing: Files of the release that the folder lacks.
-        damaged: Files that exist but cannot be used, each with the reason.
-    """
-
-    imported: dict[str, list[str]] = field(default_factory=dict)
+    imported: dict[str, list[str]] = field(default_factory=dict)  # by the output that has them
     missing: list[str] = field(default_factory=list)
-    damaged: list[tuple[str, str]] = field(default_factory=list)
+    damaged: list[tuple[str, str]] = field(default_factory=list)  # with the reason
 
     def lines(self) -> list[str]:
         """Return a line per group and per file that was not imported, then the totals."""

@@ -12,7 +12,6 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,11 +102,6 @@ def read(source: str, folder: Path | None = None) -> pd.DataFrame:
     path = path_of(source, folder)
     if not os.path.lexists(path):
         return pd.DataFrame(columns=COLUMNS)
-    return _read(path, source, path.stat().st_mtime_ns).copy()
-
-
-@lru_cache(maxsize=4)
-def _read(path: Path, source: str, _modified: int) -> pd.DataFrame:
     table = read_table(path, StoredMeasurements, REMEDY, KEY, "measurement")
     with reading(path, REMEDY):
         others = set(table.source) - {source}

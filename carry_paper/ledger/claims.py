@@ -99,19 +99,13 @@ Numbers = Number | list[Number] | list[list[Number]] | list[list[list[Number]]]
 
 @dataclass(frozen=True)
 class Why:
-    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence.
-
-    Attributes:
-        cause: The cause.
-        text: The sentence, with the row's numbers as names in braces (`ledger.why`).
-        experiment: The function of `findings.causes` that shows it, for `seeds`.
-    """
+    """The reason why a row is not reproduced: one of the `CAUSES`, and a sentence."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     cause: Annotated[StrictStr, one_of(CAUSES)]
-    text: Text
-    experiment: str = ""
+    text: Text  # with numbers in braces (`ledger.why`)
+    experiment: str = ""  # of `findings.causes`, for `seeds`
 
 
 @dataclass(frozen=True)
@@ -227,6 +221,11 @@ def _read(path: Path, _modified: int) -> dict[str, Claim]:
             raise damaged(path, f"the id {claim.id} stands twice", REMEDY)
         by_id[claim.id] = claim
     return by_id
+
+
+def of_line(name: str) -> list[Claim]:
+    """Return the claim with an id, or those of a table's cells by the beginning of their ids."""
+    return [claims()[name]] if name in claims() else chosen(name)
 
 
 def chosen(only: str = "") -> list[Claim]:

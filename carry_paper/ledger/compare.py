@@ -6,7 +6,6 @@ the row's own. There are no verdicts: these
 runs are other models than those of the paper.
 """
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -173,11 +172,8 @@ def ask(
 ) -> list[ComparedRow]:
     """Return the answers of some runs to the paper's questions.
 
-    Args:
-        asked: The runs.
-        report: A function that is called with a line after each step.
-        pairs: The number of pairs of sums for each swap.
-        surveyed: The sums on which a group is surveyed, as in `Evidence`.
+    `report` is called with a line after each step. Each swap takes this many pairs of sums;
+    `surveyed` is as in `Evidence`.
     """
     config = asked.loaded.config
     group = groups.find(asked.loaded.group)
@@ -230,7 +226,7 @@ def _beside_ours(
     answer: ComparedRow, values: Mapping[str, Any], spread: Mapping[str, Any]
 ) -> ComparedRow:
     """Return an answer with the values of runs, and their places in the spread of our own."""
-    plain = {run: _plain(value) for run, value in values.items()}
+    plain = {run: x if x is None else ledger.stored(float(x)) for run, x in values.items()}
     places = percentiles(plain, spread["seeds"])
     return replace(answer, runs=plain, **spread, percentiles=places)
 
@@ -277,12 +273,6 @@ def _of_columns(
         answer = ComparedRow(asked.name, f"{prefix}/{column}", question)
         answers.append(_beside_ours(answer, values, spread_of(column)))
     return answers
-
-
-def _plain(value: Any) -> float | None:
-    """Return a number as JSON has it: None for NaN."""
-    number = float("nan") if value is None else float(value)
-    return round(number, 6) if math.isfinite(number) else None
 
 
 def percentiles(values: Mapping[str, Any], spread: Sequence[Any]) -> dict[str, float]:

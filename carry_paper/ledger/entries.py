@@ -56,29 +56,18 @@ COMBINE: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 
 
 class Among(NamedTuple):
-    """The runs of a group that a number is about, by another quantity of theirs.
+    """The runs of a group that a number is about, by another quantity of theirs."""
 
-    Attributes:
-        function: The other quantity, which takes a survey.
-        rule: Returns True for the fields of a run that counts.
-        words: The words that describe these runs, after "runs that".
-    """
-
-    function: Function
-    rule: Rule
-    words: str
+    function: Function  # the other quantity, of a survey
+    rule: Rule  # True for a run that counts
+    words: str  # they follow "runs that"
 
 
 class Beside(NamedTuple):
-    """Runs of another group, with which a rule compares a run.
-
-    Attributes:
-        group: The other group.
-        field: The field under which the rule reads the list of their values.
-    """
+    """Runs of another group, with which a rule compares a run."""
 
     group: str
-    field: str
+    field: str  # under which the rule has their values
 
 
 @dataclass(frozen=True)
@@ -157,16 +146,10 @@ def finding(
     dissect: bool = False,
     **more: Any,
 ) -> Entry:
-    """Return the entry of a finding.
+    """Return the entry of a finding, whose rule is `shows` and whose field is the `value`.
 
-    Args:
-        groups: The group whose runs are measured, or several of them.
-        function: The quantity.
-        shows: The rule that decides whether a run shows the claim.
-        value: The field that is this row's value, where several rows read a quantity.
-        ablate: The ablations that a survey has to cover, besides the final MLP's.
-        dissect: True if a survey has to dissect the final MLP (Sec. 5).
-        more: Other attributes of `Entry`; `method` is from the docstring if it is left out.
+    A survey has to cover what to `ablate`, besides the final MLP, and to dissect that (Sec. 5).
+    `more` are other attributes of `Entry`; `method` is from the docstring if it is left out.
     """
     names = (groups,) if isinstance(groups, str) else tuple(groups)
     need = Need(frozenset(ablate), dissect)
@@ -191,17 +174,11 @@ def number(group: str, function: Function, need: Need = NO_NEED, **more: Any) ->
 
 
 class Picked(NamedTuple):
-    """What a row reads of a measured quantity.
+    """What a row reads of a measured quantity."""
 
-    Attributes:
-        value: The value; None if it was not defined.
-        variance: The variance that the paper's own random sums add to it.
-        fields: What else was measured with it, by name; the value itself may be among them.
-    """
-
-    value: Any
-    variance: float
-    fields: Fields
+    value: Any  # None if it was not defined
+    variance: float  # that the paper's own random sums add
+    fields: Fields  # what else was measured with it
 
 
 def picked(measured: Fields, path: str) -> Picked:

@@ -24,27 +24,18 @@ DRAWS = 400  # of odd runs, from which that chance is counted
 
 @dataclass(frozen=True)
 class TableTest:
-    """The comparison of a table's runs from two sources.
+    """The comparison of a table's runs from two sources."""
 
-    Attributes:
-        name: The beginning of the ids of the table's cells, such as `tab1/final_mlp`.
-        n_ours: The number of our runs.
-        n_theirs: The number of the author's.
-        cells: The number of cells that were compared.
-        p: The share of relabelings whose energy distance is at least the one measured; None if
-            there are fewer than `FEWEST_RUNS` on either side.
-        independent_cells: The number of independent cells that would scatter as these do (their
-            participation ratio); None as for `p`.
-        chances: The chance that the test would have noticed two, three or four odd runs among six
-            of ours (`ODD_RUNS`), if none of the author's were; None as for `p`.
-    """
-
-    name: str
+    name: str  # such as `tab1/final_mlp`
     n_ours: int
     n_theirs: int
-    cells: int
+    cells: int  # that were compared
+    # The share of relabelings whose energy distance is at least the one measured. This and the
+    # others are None if there are fewer than `FEWEST_RUNS` on either side.
     p: float | None = None
+    # The number of independent cells that would scatter as these do (their participation ratio).
     independent_cells: float | None = None
+    # The chances that `ODD_RUNS` odd runs of ours would have been noticed, if none of his were odd.
     chances: tuple[float, ...] | None = None
 
     @property

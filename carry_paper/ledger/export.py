@@ -34,12 +34,7 @@ def stored() -> pd.DataFrame:
 
 
 def csv_text(data: pd.DataFrame, number: str = NUMBER) -> str:
-    """Return a table as CSV: numbers with six digits, nothing for what is missing.
-
-    Args:
-        data: The table.
-        number: The format of its numbers, if they are to have fewer digits.
-    """
+    """Return a table as CSV: numbers with six digits or as asked, nothing for what is missing."""
     texts = {}
     for i in range(data.shape[1]):
         texts[i] = [_text(value, number) for value in data.iloc[:, i]]

@@ -2,10 +2,13 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import comb, sqrt
 
+import numpy as np
 import scipy
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 MOST_RUNS = 10_000  # no larger number of our runs is considered
@@ -81,47 +84,28 @@ def fisher(count: int, n_runs: int, their_count: int, n_theirs: int) -> float:
     return sum(as_rare) / comb(n_runs + n_theirs, both)
 
 
-@dataclass(frozen=True)
-class Scatter:
-    """The scatter of runs, and their number.
-
-    Attributes:
-        std: Their standard deviation, with n - 1.
-        n_runs: The number of runs that it was measured on, at least two.
-    """
-
-    std: float | int
-    n_runs: int
-
-    @property
-    def variance_of_mean(self) -> float:
-        """The squared standard error of the mean of these runs."""
-        return self.std**2 / self.n_runs
-
-
-def t_quantile(freedom: float | int) -> float:
+def t_quantile(freedom: Array | float | int) -> Array:
     """Return the quantile of Student's t that bounds a 95% interval."""
-    return float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return np.asarray(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
-def half_width(ours: Scatter, theirs: Scatter) -> float:
-    """Return half the width of Welch's 95% interval of the difference between two means."""
-    variance = ours.variance_of_mean + theirs.variance_of_mean
-    if variance == 0:
-        return 0.0
-    freedom = variance**2 / (
-        ours.variance_of_mean**2 / (ours.n_runs - 1)
-        + theirs.variance_of_mean**2 / (theirs.n_runs - 1)
-    )
-    return t_quantile(freedom) * sqrt(variance)
+def half_width(stds: Array, n_runs: int, their_stds: Array, n_theirs: int) -> Array:
+    """Return half the widths of Welch's 95% intervals of differences between two means, [entry].
 
-
-def prediction_half_width(ours: Scatter, n_others: int) -> float:
-    """Return half the width of the 95% interval between our mean and that of `n_others` runs.
-
-    The others are taken to scatter as ours do.
+    Standard deviations, `[entry]`, have n - 1.
     """
-    return t_quantile(ours.n_runs - 1) * ours.std * sqrt(1 / ours.n_runs + 1 / n_others)
+    ours, theirs = stds**2 / n_runs, their_stds**2 / n_theirs
+    with np.errstate(invalid="ignore"):  # runs that are all the same
+        freedom = (ours + theirs) ** 2 / (ours**2 / (n_runs - 1) + theirs**2 / (n_theirs - 1))
+    return np.nan_to_num(t_quantile(freedom) * np.sqrt(ours + theirs))
+
+
+def prediction_half_width(stds: Array, n_runs: int, n_others: int) -> Array:
+    """Return half the widths of the 95% intervals between our means and those of others, [entry].
+
+    The other runs are taken to scatter as ours do.
+    """
+    return t_quantile(n_runs - 1) * stds * sqrt(1 / n_runs + 1 / n_others)
 
 
 def runs_that_settle(

@@ -100,12 +100,12 @@ def _of_finding(name: str, entry: Entry, record: Record) -> dict[str, Any]:
     return columns
 
 
-def on_the_way(folder: Path | None = None) -> pd.DataFrame:
+def on_the_way() -> pd.DataFrame:
     """Return what `PARTS` do at each snapshot of our runs that have some, as `snapshots` has it.
 
-    The `folder` is as in `table`. `RUN` says which run it is.
+    `RUN` says which run it is.
     """
-    stored = measurements.read("ours", folder)
+    stored = measurements.read("ours")
     frames = []
     for record in stored[stored.quantity == name_of(run_measures.on_the_way)].to_dict("records"):
         lists = {name: record["fields"][name] for name in ("epoch", "head", *PARTS)}
@@ -194,11 +194,7 @@ def rank_correlation(x: "pd.Series[float]", y: "pd.Series[float]") -> tuple[floa
 
 
 def by_word(rows: pd.DataFrame, measures: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the findings and the measures of runs, compared between words.
-
-    Args:
-        rows: Runs from `with_lines`.
-        measures: Columns that are compared.
+    """Return the findings and some measures of runs from `with_lines`, compared between words.
 
     Returns:
         The findings of which some run can say, with the number of runs of each word that show

@@ -70,11 +70,6 @@ class Measured:
     """One source's measurements, by quantity; of each group the runs that lead.
 
     Of a run that was surveyed on several sets of sums, the largest one counts.
-
-    Attributes:
-        source: `ours` or `author`.
-        runs: The numbers of the runs that were measured, by group.
-        digests: The sha256 of their weights and of their learning curves, by group.
     """
 
     def __init__(self, source: str, table: pd.DataFrame, *, all_runs: bool = False) -> None:
@@ -89,6 +84,7 @@ class Measured:
             is_leading = leading.isna() | (chosen.recipe == leading)
             chosen = chosen[is_leading & (chosen.run.isna() | chosen.run.isin(runs.FIRST))]
         at_the_end = chosen[chosen.run.notna() & chosen.epoch.isna()]
+        # The numbers of the runs, and the sha256 of their weights and learning curves, by group.
         self.runs = at_the_end.groupby("group").run.agg(set).to_dict()
         self.digests = chosen[chosen.sha256.notna()].groupby("group").sha256.agg(set).to_dict()
         self._records = measurements.records(chosen)
@@ -149,7 +145,7 @@ class Combined:
             is (`AS_IT_IS`), and at other bars, by `bars.variants`. It may be about a single one of
             the runs.
         counts_without: The same by its rule if a control run is left out, by that run in words.
-        values_at: The value of each run at other bars, if it is 1 or 0, by `bars.variants`.
+        count_at: The number of runs that count at other bars, by `bars.variants`.
     """
 
     row: Row
@@ -157,7 +153,7 @@ class Combined:
     n_runs: int = 0
     counts: Mapping[str, Counts] = field(default_factory=dict)
     counts_without: Mapping[str, Counts] = field(default_factory=dict)
-    values_at: Mapping[str, list[float]] = field(default_factory=dict)
+    count_at: Mapping[str, int] = field(default_factory=dict)
 
 
 AS_IT_IS = ""
@@ -449,10 +445,10 @@ def _number(claim: Claim, entry: Entry, records: Sequence[Record], measured: Mea
         return Combined(row, n_runs=n_runs)
     values = [part.value for part in parts]
     row = _with_runs(row, records, values, {}, [_beside_a_number(entry, part) for part in parts])
-    values_at = {}
+    count_at = {}
     for bar, rule in variants(entry.rule).items():
-        values_at[bar] = [float(bool(rule(fields_of(record)))) for record in records]
-    return Combined(row, noises[0], n_runs, values_at=values_at)
+        count_at[bar] = sum(bool(rule(fields_of(record))) for record in records)
+    return Combined(row, noises[0], n_runs, count_at=count_at)
 
 
 def _number_of(entry: Entry, record: Record, path: str) -> Picked:
@@ -642,9 +638,9 @@ def _number_at_bars(
     Ours are compared with his, which other bars count otherwise.
     """
     at_bars = {}
-    for bar, counted in combined.values_at.items():
-        row = replace(combined.row, value=sum(counted), runs=counted)
-        at_bar = _judge_number(claim, "author", replace(combined, row=row), NO_RUNS)
+    for bar, count in combined.count_at.items():
+        value = verdicts.as_array(count)
+        at_bar = verdicts.judge_author(claim, value, combined.noise, combined.n_runs)
         if at_bar.verdict != judgement.verdict:
             at_bars[bar] = at_bar.verdict
     return at_bars

@@ -32,20 +32,13 @@ FROM_CURVES = "dynamics.", "lengths.length", "lengths.best_on_longer_sums"
 
 
 class Quantity:
-    """A quantity, and all that some rows of the ledger read of it.
-
-    Attributes:
-        function: The function that measures it.
-        epoch: The epoch of the weights; the last if None.
-        places: The groups or the language model on which it is measured.
-        need: What a survey has to cover; None if it needs none.
-    """
+    """A quantity, and all that some rows of the ledger read of it."""
 
     def __init__(self, function: Function, epoch: int | None = None) -> None:
         self.function = function
         self.epoch = epoch
-        self.places: dict[str, None] = {}
-        self.need: Need | None = None
+        self.places: dict[str, None] = {}  # groups, or a language model
+        self.need: Need | None = None  # of its surveys, if it takes any
 
 
 def quantities(entries: Iterable[Entry]) -> list[Quantity]:
@@ -67,12 +60,7 @@ def quantities(entries: Iterable[Entry]) -> list[Quantity]:
 
 
 class Measuring:
-    """Measures quantities on a source's runs; what they share is measured once.
-
-    Attributes:
-        evidence: The source's weights and learning curves.
-        failed: The quantities that raised an unforeseen error.
-    """
+    """Measures quantities on a source's runs; what they share is measured once."""
 
     def __init__(self, evidence: Evidence, asked: Iterable[Quantity]) -> None:
         """Set the `needs` of the evidence to what is asked; nothing is loaded yet."""
@@ -83,7 +71,7 @@ class Measuring:
             for place in quantity.places if quantity.need is not None else ():
                 need = evidence.needs.get(place, NO_NEED)
                 evidence.needs[place] = need | (quantity.need or NO_NEED)
-        self.failed: list[str] = []
+        self.failed: list[str] = []  # quantities with an unforeseen error
         self._loaded: dict[str, runs.Runs | None] = {}
         self._digests: dict[tuple[str, int, bool], str] = {}
 

@@ -29,18 +29,11 @@ JUDGED = ("reproduced", "mostly", "mixed", CANNOT_TELL, "differs")
 
 
 class Kind(NamedTuple):
-    """A kind of row that is counted by itself.
-
-    Attributes:
-        name: Its name.
-        remark: What counts as one, for those who add up.
-        names: The words for one with a verdict, and for several.
-        has: Returns True for a claim of this kind.
-    """
+    """A kind of row that is counted by itself."""
 
     name: str
-    remark: str
-    names: Mapping[str, tuple[str, str]]
+    remark: str  # what counts as one
+    names: Mapping[str, tuple[str, str]]  # of one with a verdict, and of several
     has: Callable[[Claim], bool]
 
 
@@ -75,18 +68,11 @@ KINDS = (NUMBERS, FINDINGS, BEYOND)
 
 @dataclass(frozen=True)
 class Tally:
-    """A source's rows of a kind.
-
-    Attributes:
-        kind: The kind.
-        verdicts: The number of judged ones by verdict, of `JUDGED`.
-        unjudged: The number of those that are shown and not judged.
-        not_run: The number of those that were not run.
-    """
+    """The numbers of a source's rows of a kind."""
 
     kind: Kind
-    verdicts: Mapping[str, int]
-    unjudged: int
+    verdicts: Mapping[str, int]  # of judged ones, by verdict
+    unjudged: int  # shown and not judged
     not_run: int
 
     @property

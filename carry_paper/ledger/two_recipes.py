@@ -10,7 +10,6 @@ The ledger itself never judges by this comparison. It says which rows wait for t
 """
 
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ COUNTED = ("beyond/zero_names_it",)
 # ---- the query
 
 
-def values(folder: Path | None = None) -> pd.DataFrame:
+def values() -> pd.DataFrame:
     """Return what was measured on single runs of each group that has some by both recipes.
 
     Returns:
@@ -48,7 +47,7 @@ def values(folder: Path | None = None) -> pd.DataFrame:
     Raises:
         BadInput: The stored measurements are damaged.
     """
-    stored = measurements.read("ours", folder)
+    stored = measurements.read("ours")
     by_recipe = {}
     for recipe in (PAPER, QUICK):
         by_recipe[recipe] = Measured("ours", _on_same_sums(stored, recipe), all_runs=True)

@@ -20,12 +20,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from carry_paper.ledger import intervals
 from carry_paper.ledger.claims import QUANTIFIERS, RULES, Claim
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT, TableTest
-from carry_paper.ledger.intervals import Scatter
+from carry_paper.ledger.intervals import Array
 
 CANNOT_TELL = "can't tell"
 NO_VERDICT = "no verdict"  # on our runs, where the paper speaks of one run of the author's
@@ -48,20 +47,13 @@ OF_OURS = (
     "several groups are judged by the one that shows it least"
 )
 EPSILON = 1e-6  # rounding of shares in float32
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Judgement:
     """A verdict, and how it was reached.
 
-    Attributes:
-        verdict: One of `VERDICTS`.
-        tolerance: The distance from the paper that the rule allows; None if there is none.
-        detail: A sentence on how the verdict was reached.
-        interval: The 95% interval of the difference from the author's runs, or from the printed
-            value, as [entry, (low, high)]; for a finding, that of the share of runs that show it.
-        settles: What would settle a verdict of `CANNOT_TELL`; "" for other verdicts.
+    Its parts are those of a `Row`; the interval is [entry, (low, high)].
     """
 
     verdict: str
@@ -99,14 +91,10 @@ def _compare(claim: Claim, value: Array, tolerance: float) -> str:
 def judge_author(
     claim: Claim, value: Array, noise: float | int, n_runs: int, runs: Array | None = None
 ) -> Judgement:
-    """Judge a value from the author's weights.
+    """Judge the value that stands for the author's runs.
 
-    Args:
-        claim: The printed number.
-        value: The one value that stands for the author's runs.
-        noise: The standard deviation that the paper's own random sums add to it.
-        n_runs: The number of runs; 0 if the number needs none.
-        runs: The value of each run, [run, entry]; only needed if the paper names no run.
+    The `noise` is the standard deviation that the paper's own random sums add to it. The `runs` are
+    their values, [run, entry], which are only needed if the paper names no run.
     """
     if claim.rule == NOT_JUDGED:
         return Judgement(NO_VERDICT, None)
@@ -132,20 +120,13 @@ def judge_author(
 
 
 class Comparison(NamedTuple):
-    """Our runs and the author's, as a number compares them.
+    """Our runs and the author's, as a number compares them."""
 
-    Attributes:
-        words: What the 95% interval is of, in words.
-        interval: The interval of the difference, [entry, (low, high)]; None if nothing says how far
-            runs lie apart.
-        half_width_of: The half-width of its widest entry, if there were this many of our runs.
-        floor_words: What scatters too much if no number of our runs makes it narrow.
-    """
-
-    words: str
-    interval: Array | None = None
+    words: str  # what the interval is of
+    interval: Array | None = None  # [entry, (low, high)]; None if unknown
+    # The half-width of the widest entry, if there were so many of our runs.
     half_width_of: Callable[[int], float] = lambda n_runs: inf
-    floor_words: str = ""
+    floor_words: str = ""  # what scatters, however many we run
 
 
 def judge_ours(
@@ -162,7 +143,7 @@ def judge_ours(
         claim: The printed number.
         value: What stands for our runs.
         runs: The value of each of our runs, [run, entry].
-        theirs: The value of each of the author's runs, as far as they were released.
+        theirs: That of each of the author's, as far as they were released.
         n_runs: The number of runs behind a standard deviation.
         table: The comparison of the whole table, if the number is a cell of one.
     """
@@ -261,7 +242,7 @@ def _comparison(claim: Claim, value: Array, runs: Array, theirs: Array, n_runs: 
     if len(runs) > 1:
         return _to_print(claim, value, runs)
     if len(theirs) > 1 and theirs.std(0).all():
-        width = _prediction(theirs)(len(theirs), 1)
+        width = intervals.prediction_half_width(theirs.std(0, ddof=1), len(theirs), 1)
         return Comparison(
             f"of one run to the author's {len(theirs)}", _within(value - theirs.mean(0), width)
         )
@@ -293,12 +274,10 @@ def of_means(runs: Array, theirs: Array) -> Comparison:
 
     For runs that are all the same, the interval is the difference itself.
     """
-    ours_scatter = [Scatter(float(std), len(runs)) for std in runs.std(0, ddof=1)]
-    their_scatter = [Scatter(float(std), len(theirs)) for std in theirs.std(0, ddof=1)]
+    stds, their_stds = runs.std(0, ddof=1), theirs.std(0, ddof=1)
 
     def widths(n_ours: int) -> Array:
-        pairs = zip(ours_scatter, their_scatter, strict=True)
-        return np.array([intervals.half_width(replace(x, n_runs=n_ours), y) for x, y in pairs])
+        return intervals.half_width(stds, n_ours, their_stds, len(theirs))
 
     return Comparison(
         words=f"Welch's, to the author's {len(theirs)} runs",
@@ -311,29 +290,17 @@ def of_means(runs: Array, theirs: Array) -> Comparison:
 def _to_print(claim: Claim, value: Array, runs: Array) -> Comparison:
     """Return the comparison with a printed value, of one run or of six, that scatter as these."""
     n_theirs = 1 if claim.single else PAPER_RUNS
-    width_of = _prediction(runs)
+    stds = runs.std(0, ddof=1)
+
+    def widths(n_ours: int) -> Array:
+        return intervals.prediction_half_width(stds, n_ours, n_theirs)
 
     return Comparison(
         words=f"to the printed value, from the scatter of {len(runs)} runs",
-        interval=_within(value - as_array(claim.paper), width_of(len(runs), n_theirs)),
-        half_width_of=lambda n_ours: float(width_of(n_ours, n_theirs).max()),
+        interval=_within(value - as_array(claim.paper), widths(len(runs))),
+        half_width_of=lambda n_ours: float(widths(n_ours).max()),
         floor_words="one run" if claim.single else f"a mean of {PAPER_RUNS} runs",
     )
-
-
-def _prediction(runs: Array) -> Callable[[int, int], Array]:
-    """Return a function that gives the half-widths of prediction intervals.
-
-    Its arguments are the number of runs that scatter as these do, and that of the others.
-    """
-    stds = runs.std(0, ddof=1)
-
-    def width_of(n_runs: int, n_others: int) -> Array:
-        return np.array(
-            [intervals.prediction_half_width(Scatter(float(std), n_runs), n_others) for std in stds]
-        )
-
-    return width_of
 
 
 def _within(difference: Array, width: Array) -> Array:
@@ -402,17 +369,11 @@ def _what_settles_counts(ours: Count, theirs: Count) -> str:
 
 
 class Bands(NamedTuple):
-    """Shares of agreeing runs that give a finding's verdict; between the last two it is `mixed`.
+    """Shares of agreeing runs that give a finding's verdict; between the last two it is `mixed`."""
 
-    Attributes:
-        reproduced: The lowest share for `reproduced`.
-        mostly: The lowest share for `mostly`.
-        differs: The highest share for `differs`.
-    """
-
-    reproduced: Fraction
-    mostly: Fraction
-    differs: Fraction
+    reproduced: Fraction  # the lowest
+    mostly: Fraction  # the lowest
+    differs: Fraction  # the highest
 
 
 ALL, TWO_THIRDS, A_THIRD = Fraction(1), Fraction(2, 3), Fraction(1, 3)
@@ -439,13 +400,8 @@ def judge_finding(
 
     One about several groups has the judgement of the group that shows it least, so that no group
     can make up for another; those of fewer than `ENOUGH` runs are left out, if others are there.
-    If its quantifier is `OPEN`, the runs of all groups are counted together.
-
-    Args:
-        claim: The finding.
-        source: `ours` or `author`.
-        counts: The count of each group's runs, of those that can say.
-        theirs: The same of the author's, with which ours are compared.
+    If its quantifier is `OPEN`, the runs of all groups are counted together. Counts are of the runs
+    that can say; ours are compared with `theirs`, the author's.
     """
     if claim.quantifier == OPEN or not counts:
         total = Count(

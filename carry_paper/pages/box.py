@@ -17,7 +17,7 @@ import pandas as pd
 from carry_core import carries
 from carry_core.runs import Runs
 from carry_paper.ledger import ledger, tally
-from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims
+from carry_paper.ledger.claims import CAUSES, CLASSES, Claim, chosen, claims, of_line
 from carry_paper.ledger.report import counted, in_words, percents
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import CANNOT_TELL, NOT_RUN, RANGE, TO_EXPLAIN
@@ -31,55 +31,32 @@ TEMPLATES = environment()
 
 
 class Pill(NamedTuple):
-    """A verdict that explains itself.
+    """A verdict that explains itself."""
 
-    Attributes:
-        id: The id of its explanation on the page.
-        words: The verdict in words, such as `10 can't tell · ±0.3`.
-        row: A row of the ledger that has it.
-        on_rows: Sentences on these rows: their rule, the runs that differ, what would settle them.
-    """
-
-    id: str
-    words: str
-    row: Row
-    on_rows: list[str]
+    id: str  # of its explanation on the page
+    words: str  # such as `10 can't tell · ±0.3`
+    row: Row  # of the ledger that has it
+    on_rows: list[str]  # sentences on these rows
 
 
 class Side(NamedTuple):
-    """A line's results from one source.
-
-    Attributes:
-        value: The value in words.
-        beside: The 95% interval of a share of runs, or else the number of runs.
-        pills: The verdicts.
-    """
+    """A line's results from one source."""
 
     value: str
-    beside: str
+    beside: str  # a share's 95% interval, or `n`
     pills: list[Pill]
 
 
 class Line(NamedTuple):
-    """A line of the box: a claim of the paper, or all cells of a table, and its results.
-
-    Attributes:
-        words: The claim, in words.
-        claim: The claim, or that of the first cell.
-        paper: The printed number, or the runs for which the paper states it; "" for a table.
-        rows: The results of each source.
-        sides: The same in words; None where a source has none.
-        lanes: The same drawn, as far as there is something to draw.
-        groups: The groups that the claims are about.
-    """
+    """A line of the box: a claim of the paper, or all cells of a table, and its results."""
 
     words: str
-    claim: Claim
-    paper: str
-    rows: Mapping[str, list[Row]]
-    sides: dict[str, Side | None]
-    lanes: list[Lane]
-    groups: set[str]
+    claim: Claim  # or that of the first cell
+    paper: str  # as printed, or the runs that it is said of
+    rows: Mapping[str, list[Row]]  # of each source
+    sides: dict[str, Side | None]  # the same in words
+    lanes: list[Lane]  # the same drawn
+    groups: set[str]  # that the claims are about
 
 
 def line_of(
@@ -94,11 +71,8 @@ def line_of(
     Cells that are counted `apart` are left out, and so are the rows of other weights, if a page
     shows `others`. The `words` are the page's own.
     """
-    if name in claims():
-        of_line = [claims()[name]]
-    else:
-        of_line = [claim for claim in chosen(name) if claim.id not in apart] or chosen(name)
-    claim = of_line[0]
+    cells = [claim for claim in of_line(name) if claim.id not in apart] or of_line(name)
+    claim = cells[0]
     paper = ""
     if claim.finding:
         paper = "one run" if claim.single else row_words.QUANTITIES[claim.quantifier]
@@ -108,13 +82,13 @@ def line_of(
     sides = {}
     names = set[str]()
     for source, by_id in stored.items():
-        own = [by_id[cell.id] for cell in of_line]
+        own = [by_id[cell.id] for cell in cells]
         names.update(*map(attrgetter("groups"), own))
         if others is not None and others.source == source:
             own = [row for row in own if others.group not in row.groups]
         rows[source] = own
         sides[source] = side(source, own) if own else None
-    lanes = strips.lanes(of_line, rows)
+    lanes = strips.lanes(cells, rows)
     return Line(words or claim.short or claim.words, claim, paper, rows, sides, lanes, names)
 
 
@@ -183,7 +157,7 @@ def verdict_box(
         group: The group that the page shows; a claim about others is not judged there.
         words: The page's own words for a claim, by id, in place of its `short` in claims.yml.
         page_runs: The runs that the page shows, which may be others than those that lead.
-        path: The path that the page was given in place of a group.
+        path: Where they lie, if the page was given a path.
 
     Raises:
         BadInput: There is no such id.

@@ -43,19 +43,12 @@ FLOATS = (
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim and what became of it.
-
-    Attributes:
-        claim: The claim.
-        rows: Its results, by source.
-        order: Its place among all rows of a source; the worst come first.
-        weightless: The reason why it can hardly fail and is counted separately; empty if it can.
-    """
+    """A claim and what became of it."""
 
     claim: Claim
-    rows: dict[str, Row]
-    order: dict[str, int]
-    weightless: str = ""
+    rows: dict[str, Row]  # by source
+    order: dict[str, int]  # its place, the worst first
+    weightless: str = ""  # why it can hardly fail
 
     def verdict(self, source: str) -> str:
         return self.rows[source].verdict

@@ -32,9 +32,7 @@ def is_wanted() -> bool:
 def csv_of(item: Any, data: Any = None) -> str:
     """Return the data of what a page shows as CSV; "" if it has none.
 
-    Args:
-        item: What is shown. A figure has what it draws as its `data` (`plots.style.with_data`).
-        data: What a figure draws that has none.
+    A figure has what it draws as its `data` (`plots.style.with_data`), unless that is given here.
     """
     if isinstance(item, pd.DataFrame | Styler):
         data = item if isinstance(item, pd.DataFrame) else item.data
@@ -112,19 +110,12 @@ def _named(names: Any, otherwise: str, taken: Any = ()) -> list[str]:
 
 
 class DataFile(NamedTuple):
-    """The data of an output of a notebook.
+    """The data of an output of a notebook."""
 
-    Attributes:
-        name: The file's name: that of a figure on its page, or `table2`.
-        content: What is in it; that of a long file is compressed.
-        output: The output.
-        outputs: The outputs of its cell.
-    """
-
-    name: str
-    content: bytes
+    name: str  # that of a figure on its page, or `table2`
+    content: bytes  # compressed if it is long
     output: Any
-    outputs: list[Any]
+    outputs: list[Any]  # of its cell
 
 
 def data_files(notebook: Any) -> Iterator[DataFile]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 
 from carry_core.files import ROOT
-from carry_paper.ledger.claims import chosen, claims
+from carry_paper.ledger.claims import of_line
 from carry_paper.ledger.verdicts import NOT_RUN
 from carry_paper.pages.claims_page import JUDGED_KINDS, KINDS, JudgedClaim, Outcomes, in_words
 from carry_paper.pages.row_words import number
@@ -38,17 +38,12 @@ def in_box(notebook: Path) -> list[str]:
     return []
 
 
-def rows(name: str) -> list[str]:
-    """Return the ids behind a row of a box: one, or those of a table's cells."""
-    return [name] if name in claims() else [claim.id for claim in chosen(name)]
-
-
 def outcome(outcomes: Outcomes, notebook: Path) -> str:
     """Return a page's first claim, and its result from each source."""
     names = in_box(notebook)
     if not names:
         return NOTHING
-    entries = [entry for entry in outcomes.entries if entry.claim.id in rows(names[0])]
+    entries = [entry for entry in outcomes.entries if entry.claim in of_line(names[0])]
     claim = entries[0].claim
     results = [f"{WHOSE[source]} {_result(entries, source)}" for source in outcomes.sources]
     if len(entries) == 1 and claim.paper is not None:
@@ -80,9 +75,9 @@ def counts(outcomes: Outcomes, source: str, notebook: Path) -> Counter[str]:
 
     Rows that can hardly fail are left out; rows beyond the paper count where a page has no others.
     """
-    ids = {id_ for name in in_box(notebook) for id_ in rows(name)}
+    of_box = [claim for name in in_box(notebook) for claim in of_line(name)]
     of_page = [
-        e for e in outcomes.entries if e.claim.id in ids or e.claim.notebook == notebook.stem
+        e for e in outcomes.entries if e.claim in of_box or e.claim.notebook == notebook.stem
     ]
     for kinds in (JUDGED_KINDS, KINDS):
         verdicts = Counter(entry.verdict(source) for entry in of_page if entry.kind in kinds)

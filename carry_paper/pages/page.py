@@ -53,25 +53,18 @@ def name_of(group: str | os.PathLike[str]) -> str:
 class PageWithoutRuns:
     """A page that shows stored results, or a language model's, and loads no group of runs.
 
-    Attributes:
-        name: The beginning of the names of the author's arrays that the page stores.
-        source: `ours` or `author`; None if the page is about both.
-        group: The group that the page was given; None if it takes none.
-        path: The path that was given in its place; None if none was.
-        runs: The runs that the page loads; None here.
-        as_in_the_book: True if the page runs with its own parameters, about which its text is, and
-            not in Jupyter, where a reader may have edited them.
-
     Raises:
         BadInput: Papermill was given a parameter that the page does not have.
     """
 
-    name: str
+    name: str  # with which those of the author’s arrays begin
     _: KW_ONLY
-    source: str | None = None
+    source: str | None = None  # None if the page is about both
     group: str | None = None
-    path: Path | None = field(default=None, init=False)
-    runs: GroupRuns | None = field(default=None, init=False, repr=False)
+    path: Path | None = field(default=None, init=False)  # given in place of a group
+    runs: GroupRuns | None = field(default=None, init=False, repr=False)  # that a `Page` loads
+    # True if the page runs with its own parameters, about which its text is, and not in Jupyter,
+    # where a reader may have edited them.
     as_in_the_book: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
@@ -158,13 +151,6 @@ class Page(PageWithoutRuns):
     In place of a group, it takes the path of a run's file, or of a folder with some, as `runs.load`
     does. Then these are the page's runs, and `group` is the name of theirs.
 
-    Attributes:
-        run: One of its runs, of any number, or None for the page's choice.
-        n_examples: The number of random sums, `at_least` or more.
-        seed: The seed of the random sums, 0 or more.
-        at_least: The fewest sums on which the page's measurements are defined.
-        runs: The runs.
-
     Raises:
         BadInput: A parameter is out of range, the runs are missing, or papermill was given a
             parameter that the page does not have.
@@ -173,10 +159,10 @@ class Page(PageWithoutRuns):
     _: KW_ONLY
     source: str
     group: Any  # a name or a path, and then always a name
-    run: Any = None
-    n_examples: Any = parameters.MAX_EXAMPLES
-    seed: Any = 0
-    at_least: int = parameters.MIN_EXAMPLES
+    run: Any = None  # of any number; None: the page’s choice
+    n_examples: Any = parameters.MAX_EXAMPLES  # the number of random sums
+    seed: Any = 0  # of these sums
+    at_least: int = parameters.MIN_EXAMPLES  # the fewest that measurements need
     runs: GroupRuns = field(init=False, repr=False)
     maps: MapsOfRuns | None = field(default=None, init=False, repr=False)
 

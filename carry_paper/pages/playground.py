@@ -150,27 +150,20 @@ class Line(NamedTuple):
 
     Both are directions of `findings.corners`, fitted on all digits, at the position that answers
     the column; the nine's is orthogonal to the carry's.
-
-    Attributes:
-        id: Its name in an address, such as `hundreds` for the carry and `hundreds-nine`.
-        column: The answer column, 0 for the leftmost.
-        name: The hook point.
-        position: The position that answers the column.
-        zero: The mean coordinate of sums without a carry; or whose next column is less than nine.
-        one: That of sums with a carry; or whose next column is nine, without a carry into it.
-        share: The share of swaps that make the other digit, in the two states where it is lowest:
-            of the carry alone, or of carry and nine together. To two decimals.
-        direction: A vector of about unit length `[d_model]`, rounded to float16.
     """
 
-    id: str
-    column: int
-    name: str
-    position: int
+    id: str  # in an address: `hundreds`, `hundreds-nine`
+    column: int  # 0 for the leftmost
+    name: str  # the hook point
+    position: int  # that answers the column
+    # The mean coordinates of sums without and with a carry; or whose next column is less than nine,
+    # and nine without a carry into it.
     zero: float
     one: float
+    # The share of swaps that make the other digit, in the two states where it is lowest: of the
+    # carry alone, or of carry and nine together. To two decimals.
     share: float
-    direction: Tensor
+    direction: Tensor  # [d_model], about unit length, in float16
 
 
 @lru_cache(1)  # the page and its test use the same lines

@@ -161,9 +161,7 @@ def _value(stored: str) -> Any:
 def plain_markdown(source: str, value_of: Callable[[str, str | None], Any]) -> str:
     """Return a text of the book as Markdown that other programs show as it is meant.
 
-    Args:
-        source: A cell's text.
-        value_of: Returns the value of a name, of another notebook if that is named.
+    `value_of` returns the value of a name, of another notebook if that is named.
     """
     text = FIGURE.sub(lambda match: match["caption"].strip(), source)
     text = FOLDED.sub(_folded, text)

@@ -37,48 +37,31 @@ TABLE = "table"
 
 
 class Mark(NamedTuple):
-    """A run, or a cell of a table.
+    """A run, or a cell of a table; `x` and `y` are from the left and the top of its lane.
 
-    Attributes:
-        x: Its place from the left.
-        y: Its place from the top of the lane.
-        words: Its name and value.
-        look: `full`; of a finding `open` for a run that does not show it, `unknown` for one that
-            can't say; of a table `differs` for a cell that does.
-        link: The playground with this run; "" if it does not have it.
+    Its `look` is `full`; `open` for a run that does not show a finding, `unknown` for one that
+    can't say; `differs` for a cell that does.
     """
 
     x: float
     y: float
-    words: str
+    words: str  # its name and value
     look: str = "full"
-    link: str = ""
+    link: str = ""  # to the playground with this run
 
 
 class Lane(NamedTuple):
-    """A source's side of a strip.
-
-    Attributes:
-        source: `ours` or `author`.
-        kind: `NUMBER`, `FINDING` or `TABLE`.
-        label: The runs in words.
-        marks: Its runs or cells.
-        bands: The left and right ends of what is allowed around each of the paper's values.
-        paper: The places of the paper's values.
-        judged: The places of the values that are judged.
-        ends: The ends of the scale in words; None if it goes from 0 to 1, or there is no scale.
-        radius: The radius of the dots; those of a finding leave a gap between them.
-    """
+    """A source's side of a strip."""
 
     source: str
-    kind: str
-    label: str
+    kind: str  # `NUMBER`, `FINDING` or `TABLE`
+    label: str  # the runs in words
     marks: list[Mark]
-    bands: Sequence[tuple[float, float]] = ()
-    paper: Sequence[float] = ()
-    judged: Sequence[float] = ()
-    ends: tuple[str, str] | None = None
-    radius: float = RADIUS
+    bands: Sequence[tuple[float, float]] = ()  # allowed around the paper’s values
+    paper: Sequence[float] = ()  # places of the paper’s values
+    judged: Sequence[float] = ()  # places of what is judged
+    ends: tuple[str, str] | None = None  # of the scale, unless 0 and 1
+    radius: float = RADIUS  # of the dots
 
 
 class Scale(NamedTuple):

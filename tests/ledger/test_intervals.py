@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 
 from carry_paper.ledger.intervals import (
-    Scatter,
     clopper_pearson,
     difference_of_shares,
     difference_of_spreads,
@@ -34,9 +33,9 @@ def test_half_width_is_that_of_welchs_interval():
     generator = np.random.default_rng(0)
     ours, author_runs = generator.normal(0, 0.3, 9), generator.normal(0, 0.1, 6)
     interval = scipy.stats.ttest_ind(ours, author_runs, equal_var=False).confidence_interval(0.95)
-    scatters = Scatter(ours.std(ddof=1), 9), Scatter(author_runs.std(ddof=1), 6)
-    assert half_width(*scatters) == pytest.approx((interval.high - interval.low) / 2)
-    assert half_width(Scatter(0.0, 9), Scatter(0.0, 6)) == 0
+    stds = np.array([ours.std(ddof=1), 0.0]), np.array([author_runs.std(ddof=1), 0.0])
+    widths = half_width(stds[0], 9, stds[1], 6)
+    assert widths.tolist() == pytest.approx([(interval.high - interval.low) / 2, 0])
 
 
 def test_prediction_intervals_by_drawn_runs():
@@ -45,8 +44,8 @@ def test_prediction_intervals_by_drawn_runs():
     inside = 0
     for _ in range(2000):
         runs = generator.normal(0, 0.3, 6)
-        width = prediction_half_width(Scatter(runs.std(ddof=1), 6), 1)
-        inside += abs(generator.normal(0, 0.3) - runs.mean()) <= width
+        width = prediction_half_width(runs.std(0, ddof=1, keepdims=True), 6, 1)
+        inside += abs(generator.normal(0, 0.3) - runs.mean()) <= width[0]
     assert 0.935 <= inside / 2000 <= 0.965
 
 

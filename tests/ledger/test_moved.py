@@ -2,59 +2,37 @@
 
 import json
 import subprocess
-from dataclasses import asdict
+from dataclasses import replace
 
 from carry_core.files import ROOT
 from carry_paper import measurements
 from carry_paper.ledger import moved
 from carry_paper.ledger.results import Row
 
-ROWS = [
-    {
-        "id": "data/a",
-        "where": "",
-        "paper": 1.0,
-        "value": 0.5,
-        "verdict": "differs",
-        "rule": "fixed: …",
-        "reason": "x",
-    },
-    {
-        "id": "data/b",
-        "where": "",
-        "paper": None,
-        "value": [1, None],
-        "verdict": "mixed",
-        "rule": "all: …",
-    },
-]
+A = Row("data/a", paper=1.0, value=0.5, verdict="differs", rule="fixed: …", reason="x")
+B = Row("data/b", value=[1, None], verdict="mixed", rule="all: …")
 
 
-def lines_of(changed_row, **changes):
-    before = {row["id"]: Row(**row) for row in ROWS}
-    after = before | {changed_row: Row(**asdict(before[changed_row]) | changes)}
-    return moved.moved(before, after)
+def lines_of(row, **changes):
+    return moved.moved({row.id: row}, {row.id: replace(row, **changes)})
 
 
 def test_a_row_moves_by_its_verdict_its_value_or_its_rule():
-    assert lines_of("data/a", detail="in other words", value=0.5 + 1e-7) == []
+    assert lines_of(A, detail="in other words", value=0.5 + 1e-7) == []
     same = "same rule (fixed: …; x)"
-    assert lines_of("data/a", verdict="reproduced") == [
+    assert lines_of(A, verdict="reproduced") == [
         f"data/a: differs -> reproduced; value 0.5 -> 0.5; {same}",
     ]
-    assert lines_of("data/a", value=None) == [
-        f"data/a: differs -> differs; value 0.5 -> none; {same}"
-    ]
-    assert lines_of("data/b", value=[1, 0.25], rule="most: …") == [
+    assert lines_of(A, value=None) == [f"data/a: differs -> differs; value 0.5 -> none; {same}"]
+    assert lines_of(B, value=[1, 0.25], rule="most: …") == [
         "data/b: mixed -> mixed; value [1, none] -> [1, 0.25]; rule (all: …) -> (most: …)",
     ]
-    assert len(lines_of("data/a", reason="y")) == 1
+    assert len(lines_of(A, reason="y")) == 1
 
 
 def test_a_new_row_and_one_that_is_gone_are_lines_too():
-    row = Row(**ROWS[0])
-    assert moved.moved({}, {row.id: row}) == ["data/a: new, differs; value 0.5; rule (fixed: …; x)"]
-    assert moved.moved({row.id: row}, {}) == [
+    assert moved.moved({}, {A.id: A}) == ["data/a: new, differs; value 0.5; rule (fixed: …; x)"]
+    assert moved.moved({A.id: A}, {}) == [
         "data/a: gone, was differs; value 0.5; rule (fixed: …; x)"
     ]
 

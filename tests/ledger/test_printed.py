@@ -1,7 +1,6 @@
 """Each rule says yes to what the paper itself printed, or is listed with why it can't be asked."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,11 +149,3 @@ def test_a_number_s_rule_passes_on_what_the_paper_prints_of_it():
             elif claim.rule != "spread":
                 ours = verdicts.judge_ours(claim, value, runs, runs)
                 assert ours.verdict in ("reproduced", verdicts.NO_VERDICT), (name, value)
-
-
-def test_a_range_at_no_stated_epoch_fails_the_paper_s_own_number():
-    """As the rule `fixed` did, by which `pad6/accuracy_range` was judged at first."""
-    claim = replace(claims.claims()["pad6/accuracy_range"], rule="fixed")
-    (of_prose,) = PROSE["pad6/accuracy_range"]
-    judged = verdicts.judge_author(claim, verdicts.as_array(of_prose()), 0.0, 6)
-    assert judged.verdict == "differs"

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from carry_core.files import ROOT
 from carry_paper import measurements
 from carry_paper.ledger import claims, intervals, two_recipes
 from carry_paper.ledger.measuring import as_table
@@ -177,7 +176,7 @@ def test_a_finding_is_compared_that_needs_no_survey(data):
 
 
 def test_rows_in_which_the_recipes_differ_wait_for_the_papers_protocol():
-    comparisons = two_recipes.compared(two_recipes.values(ROOT / "data"))
+    comparisons = two_recipes.compared(two_recipes.values())
     assert len(comparisons) > 250
     apart = comparisons[two_recipes.told_apart(comparisons)]
     flagged = {name for name, claim in claims.claims().items() if claim.recipe_sensitive}

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from carry_core import measure, sums
+from carry_core import measure
 from carry_core.interventions import Ablation
 from carry_paper import catalogue
 from carry_paper.findings import adder
@@ -14,6 +14,7 @@ from carry_paper.pages import claims_page, front_page, playground
 from carry_paper.pages.claims_page import JudgedClaim
 from carry_train.groups import MAIN
 from tests.helpers.needs import SITE
+from tests.pages.test_playground import answer as playground_answer
 
 FRONT_PAGE = SITE / "book" / "index.html"
 
@@ -69,10 +70,8 @@ def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser)
     browser.open(FRONT_PAGE.as_uri())
     browser.wait(READY, 20)
     model = catalogue.load(MAIN).model(0)
-    config = model.config
     a, b = playground.FIRST_SUM
-    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)
-    last, head = config.layers - 1, measure.decision_head(model)
+    last, head = model.config.layers - 1, measure.decision_head(model)
     parts = [
         Ablation(heads={(last, head)}),
         Ablation(heads={(last, 1 - head)}),
@@ -80,10 +79,7 @@ def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser)
     ]
 
     def answer(chosen: tuple[int, ...]) -> str:
-        heads = {pair for i in chosen for pair in parts[i].heads}
-        mlps = {layer for i in chosen for layer in parts[i].mlps}
-        hook = Ablation(heads=heads, mlps=mlps).hook(model)
-        return "".join(map(str, model(tokens, hook, config.layout.answer)[0].argmax(-1).tolist()))
+        return playground_answer(model, a, b, *(parts[i].hook(model) for i in chosen))
 
     assert browser.run(ANSWER) == answer((0,)) == "633"
     assert browser.run(SPOKEN).startswith("The tens digit is one too large: the model carried")

@@ -37,6 +37,19 @@ needs_node = pytest.mark.needs("Node")
 needs_site = pytest.mark.needs("the built site")
 
 
+def answer(model: Transformer, a: int, b: int, *hooks: Any) -> str:
+    """The digits that a model answers under some hooks, one after the other."""
+
+    def all_of(name: str, x: torch.Tensor) -> torch.Tensor:
+        for hook in hooks:
+            x = hook(name, x)
+        return x
+
+    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), model.config.layout)
+    digits = model(tokens, all_of)[0, list(model.config.layout.answer)].argmax(-1)
+    return "".join(map(str, digits.tolist()))
+
+
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
     """Interventions of every kind that the page offers, as `reference` deals them out."""
     last = config.layers - 1
@@ -321,10 +334,7 @@ def test_what_the_page_says_about_its_links_is_so():
             line, _, value = part.partition(":")
             coordinates[line] = float(value)
         hold = playground.coordinate_hook(model, coordinates)
-        tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
-        logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
-        digits = logits[0, list(model.config.layout.answer)].argmax(-1)
-        answers.append("".join(map(str, digits.tolist())))
+        answers.append(answer(model, 352, 271, hook, hold))
     # One sum without a carry, one run without its head, one carry held at 0, one held at 1 with no
     # MLP to add it, and a nine held at 0 in a run whose carries lie where nines do.
     assert answers == ["523", "523", "523", "523", "523"]
@@ -346,21 +356,13 @@ def test_the_first_sum_shows_what_the_decision_head_and_the_final_mlp_do():
     assert [opened[name] for name in ("group", "run", "a", "b")] == [group, run, a, b]
 
     model = catalogue.load(group).model(run)
-    config = model.config
-    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), config.layout)
-
-    def answer(part: Intervention | Combined) -> list[int]:
-        logits = model(tokens, part.hook(model), config.layout.answer)
-        return logits[0].argmax(-1).tolist()
-
-    hundreds, tens, units = map(int, str(a + b))
-    carry_in = adder.schoolbook(torch.tensor([a]), torch.tensor([b]), config.width).carry_in
+    carry_in = adder.schoolbook(torch.tensor([a]), torch.tensor([b]), 3).carry_in
     assert carry_in[0].tolist() == [1, 0, 0]
-    last = config.layers - 1
+    last = model.config.layers - 1
     head = Ablation(heads={(last, measure.decision_head(model))})
-    assert answer(Ablation()) == [hundreds, tens, units]
-    assert answer(head) == [hundreds, tens + 1, units]
-    assert answer(Ablation(mlps={last})) == [hundreds - 1, tens, units]
+    assert answer(model, a, b) == str(a + b)
+    assert answer(model, a, b, head.hook(model)) == str(a + b + 10)
+    assert answer(model, a, b, Ablation(mlps={last}).hook(model)) == str(a + b - 100)
 
 
 STEPPER = "document.getElementById('pg-stepper').textContent"
@@ -401,11 +403,8 @@ def test_a_reader_types_a_sum_and_takes_a_head_out(browser):
     part = Ablation.from_json(held)
     assert part == Ablation(heads={(1, 0)})
     model = catalogue.load(MAIN).model(0)
-    tokens = sums.encode(torch.tensor([261]), torch.tensor([332]), model.config.layout)
-    answer = "".join(
-        map(str, model(tokens, part.hook(model), model.config.layout.answer)[0].argmax(-1).tolist())
-    )
-    assert browser.run(SPOKEN).startswith(f"261 + 332 = {answer}")
+    digits = answer(model, 261, 332, part.hook(model))
+    assert browser.run(SPOKEN).startswith(f"261 + 332 = {digits}")
     browser.run("document.getElementById('pg-hundred').click()")
     browser.wait("/^100 random sums/.test(document.getElementById('pg-counts').textContent)")
     controls = "[...document.querySelectorAll('.pg :is(button, input, select)')]"
@@ -519,15 +518,12 @@ def test_a_slider_moves_the_carry_and_marks_where_the_digit_changes(browser, cap
     share = browser.run(f"({left} - {strip}.left) / {strip}.width")
     assert share == pytest.approx((flip + 0.5) / 2, abs=0.01)
     model = catalogue.load(MAIN).model(2)
-    tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), model.config.layout)
     for value in (round(flip - 0.02, 2), round(flip + 0.02, 2)):
         browser.run(
             "{ const slider = document.getElementById('pg-line-hundreds');"
             f" slider.value = '{value}'; slider.dispatchEvent(new Event('input')); }}"
         )
-        hold = playground.coordinate_hook(model, {"hundreds": value})
-        logits = model(tokens, hold)[0, list(model.config.layout.answer)]
-        digits = "".join(map(str, logits.argmax(-1).tolist()))
+        digits = answer(model, 352, 271, playground.coordinate_hook(model, {"hundreds": value}))
         assert digits == ("523" if value < flip else "623")
         browser.wait(f"{DIGITS} === '{digits}' && location.hash.includes('line=hundreds:{value}')")
         browser.run("navigator.clipboard.writeText = () => Promise.reject()")  # it is shown instead
@@ -545,15 +541,12 @@ def test_a_second_run_answers_beside_the_first_with_the_matching_parts_changed(b
     models = [catalogue.load(MAIN).model(run) for run in (0, 4)]
     heads = [measure.decision_head(model) for model in models]
     assert heads[0] != heads[1]
-    tokens = sums.encode(torch.tensor([352]), torch.tensor([271]), models[0].config.layout)
 
     def answers(*parts: Ablation) -> list[str]:
         texts = []
         for model, part in zip(models, parts, strict=True):
             hook, hold = part.hook(model), playground.coordinate_hook(model, {"hundreds": 0.3})
-            logits = model(tokens, lambda name, x, hook=hook, hold=hold: hold(name, hook(name, x)))
-            digits = logits[0, list(model.config.layout.answer)].argmax(-1)
-            texts.append("352 + 271 = " + "".join(map(str, digits.tolist())))
+            texts.append(f"352 + 271 = {answer(model, 352, 271, hook, hold)}")
         return texts
 
     def are_shown(texts: list[str]) -> str:
