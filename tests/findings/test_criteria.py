@@ -264,7 +264,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "primed_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
     "primed_first_layer": (
         {"layer_0_exceeds_last_by": 0.01},
-        {"layer_0_exceeds_last_by": -0.01},
+        {"layer_0_exceeds_last_by": 0.0},
     ),
     "finetuned_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
     "finetuned_first_layer": ({"layer_0": 0.11, "uniform": 0.105}, {"layer_0": 0.1}),
