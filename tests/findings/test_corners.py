@@ -313,6 +313,22 @@ def test_three_corners_are_values_and_the_nine_stays_with_a_same_carry(measured)
         assert outcome["margin"]["patched"] == pytest.approx(outcome["margin"]["intact"], rel=0.05)
 
 
+def test_distances_are_among_sums_of_the_same_own_digits():
+    """So they stay the same if each digit has another name."""
+    tuples = corners.sample_tuples(TENS, TUPLES, seeded(), Layout(3))
+    noise = Stream(torch.randn(4, TUPLES, 32, generator=seeded()), {})
+    right = torch.ones(4, TUPLES, dtype=torch.bool)
+    own = corners.own_digit_sum(TENS, tuples.a[0], tuples.b[0])
+    renamed = tuples._replace(b=tuples.b + 10 * (9 - 2 * TENS.digits(tuples.b)))
+    before, after = (
+        critiques.distances(
+            Corners(TENS, numbers, noise, right.long(), right, own), lambda among: torch.eye(32)[:1]
+        )
+        for numbers in (tuples, renamed)
+    )
+    assert before == pytest.approx(after)
+
+
 # ---- scrubbing
 
 
