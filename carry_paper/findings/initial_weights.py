@@ -26,7 +26,6 @@ from carry_train.trainer import initialise
 COLUMNS = {"left": -1, "own": 0, "right": 1}  # beside the answer's own column
 SUMS = 500  # random ones, over which attention is averaged
 FOLDS, PERMUTATIONS = 5, 199
-FEWEST = 5  # runs of either label
 
 
 class Prediction(NamedTuple):
@@ -91,9 +90,9 @@ def table(group: Group, numbers: Iterable[int]) -> pd.DataFrame:
 def predicted(of_runs: pd.DataFrame, labels: NDArray[np.bool_]) -> Prediction | None:
     """Return how well features, a row for each run, tell the runs whose label is True.
 
-    None if too few have it, or lack it.
+    None if fewer than a fold needs have it, or lack it.
     """
-    if min(labels.sum(), (~labels).sum()) < FEWEST:
+    if min(labels.sum(), (~labels).sum()) < FOLDS:
         return None
     area, permuted, p = permutation_test_score(
         make_pipeline(StandardScaler(), RidgeClassifier()),

@@ -37,6 +37,8 @@ def test_bars_are_shares_and_perfect_is_none_or_all():
             if isinstance(bar, Bar):
                 assert 0 < bar < 1, name
                 assert bar.perfect in (0, 1), name
+                if bar.chance is not None:  # which lies beyond the bar
+                    assert abs(bar.perfect - bar) < abs(bar.perfect - bar.chance) < 1, name
 
 
 def test_a_number_has_no_rule_and_no_variants():

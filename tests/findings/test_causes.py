@@ -1,5 +1,7 @@
 """Experiments behind the reasons of claims.yml, against brute force, and with planted causes."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -21,14 +23,18 @@ def test_the_excepted_cell_is_position_8_of_consecutive_carries():
 
 
 def test_the_costliest_head_is_one_of_the_last_two_layers():
-    model = random_model(ModelConfig(layers=3, d_model=16, d_ff=24), noise=0.5)
+    model = random_model(ModelConfig(layers=3, width=1, d_model=16, d_ff=24), 2, noise=0.5)
+    model.blocks[1].o.weight.mul_(5)
     a, b = sums.all_sums(1)
-    costs = []
     (intact,) = measure.class_accuracies(model, a, b, [Ablation()])
-    for head in [(1, 0), (1, 1), (2, 0), (2, 1)]:
-        (table,) = measure.class_accuracies(model, a, b, [Ablation(heads=frozenset({head}))])
-        costs.append(intact.exact_match - table.exact_match)
-    assert causes.costliest_heads(model, a, b)["zero"] == pytest.approx(max(costs))
+    for name, kind in causes.KINDS.items():
+        cost = {}
+        for head in product(range(3), range(2)):
+            (table,) = measure.class_accuracies(model, a, b, [kind(heads={head})])
+            cost[head] = intact.exact_match - table.exact_match
+        expected = max(cost[1, 0], cost[1, 1], cost[2, 0], cost[2, 1])
+        assert expected != max(cost[0, 0], cost[0, 1], cost[2, 0], cost[2, 1])
+        assert causes.costliest_heads(model, a, b)[name] == pytest.approx(expected)
 
 
 def test_one_and_two_axes_are_those_of_the_carry_axis():

@@ -264,7 +264,7 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "primed_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
     "primed_first_layer": (
         {"layer_0_exceeds_last_by": 0.01},
-        {"layer_0_exceeds_last_by": -0.01},
+        {"layer_0_exceeds_last_by": 0.0},
     ),
     "finetuned_previous_sum": ({"value": 0.11, "uniform": 0.105}, {"value": 0.1}),
     "finetuned_first_layer": ({"layer_0": 0.11, "uniform": 0.105}, {"layer_0": 0.1}),
@@ -274,6 +274,15 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
         {"value": 0.899},
         {"shuffled_labels_reach": 0.902},
     ),
+    "beyond/dissection_control": (
+        {"carries_lost": 0.5, "carries_lost_without_random_ones": [0.49, 0.1]},
+        {"carries_lost": 0.49},
+        {"carries_lost_without_random_ones": [0.1, 0.5]},
+    ),
+    "beyond/one_line": SEPARATES,
+    "beyond/explained": SEPARATES,
+    "beyond/written_late": SEPARATES,
+    "beyond/zero_names_it": ({"value": 1.0}, {"value": 0.0}),
 }
 
 
@@ -281,7 +290,8 @@ def rules() -> dict[str, base.Rule]:
     """The rules that judge a row of measured values, by the finding's name."""
     rules = {}
     for name, entry in registry.ROWS.items():
-        if name.startswith("finding/") and name != "finding/llm_heads":
+        is_new = entry.rule is not None and entry.rule not in rules.values()
+        if (name.startswith("finding/") or is_new) and "/llm_" not in name:
             rules[name.removeprefix("finding/")] = entry.rule
     return rules
 

@@ -64,6 +64,8 @@ def test_a_planted_carry_axis_is_found_whatever_its_sign(noisy):
         assert axes.correlations[0] > 0.95
         assert torch.corrcoef(torch.stack([axes.points[:, 0].float(), sign * towards]))[0, 1] > 0.95
         assert axes.share[0] > 0.9
+        upper = (sign * towards > 0).expand(1, 1, -1)
+        assert axes.lean(upper).item() == pytest.approx(12 / 11, abs=0.05)
     # a stronger second direction, across the first, that separates neurons 0, 2, 4, … from 1, 3, 5,
     # …
     up.weight.add_(

@@ -14,7 +14,7 @@ from carry_paper.ledger import claims, ledger, registry
 from carry_paper.ledger.entries import picked
 from carry_paper.ledger.measuring import as_table
 from carry_paper.ledger.results import Row
-from carry_paper.ledger.verdicts import CANNOT_TELL, Count, judge_finding
+from carry_paper.ledger.verdicts import CANNOT_TELL, OF_OURS, Count, judge_finding, rule_text
 from carry_train import groups
 
 
@@ -187,6 +187,8 @@ def test_a_finding_of_ours_differs_if_it_is_told_from_the_authors_or_his_differ_
     assert judge_finding(own, "ours", few, four).verdict == "differs"
     assert judge_finding(claim, "author", few, four).verdict == "differs"
     assert judge_finding(claim, "ours", few, {MAIN: Count(4, 6)}).verdict == "differs"
+    compared = [OF_OURS in rule_text(each) for each in (claim, own, replace(claim, single=True))]
+    assert compared == [True, False, False]
 
 
 def test_no_group_makes_up_for_another():
