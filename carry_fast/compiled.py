@@ -137,7 +137,7 @@ class _Memory:
 
     def pointer(self, x: Tensor, dtype: torch.dtype = torch.float32) -> int:
         """Return the address of a contiguous copy of a tensor's values."""
-        x = x.detach().to(dtype).contiguous()
+        x = x.detach().to(dtype).contiguous().resolve_neg()
         self.tensors.append(x)
         return x.data_ptr()
 
@@ -254,7 +254,7 @@ class CompiledFirstLayer:
         self.tables.queries, self.tables.query = len(position), position.data_ptr()
         rows = (tokens + self.first_row).int()
         shape = len(conditions), len(tokens), len(position), D_MODEL
-        mids = torch.empty(shape, device="cpu")
+        mids = torch.empty(shape, dtype=torch.float32, device="cpu")
         structures = _conditions(conditions)
         self.memory.call(
             "first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids
@@ -434,7 +434,7 @@ def _is_right(built: ctypes.CDLL) -> bool:
     intact = {name.removeprefix("blocks.0."): x for name, x in cache.items()}
     resid, z, mid = intact["resid_pre"], intact["attn.z"], intact["resid_mid"]
     post = intact["resid_post"]
-    z_of_head_1 = z * torch.tensor([[0.0], [1.0]], device="cpu")
+    z_of_head_1 = z * z.new_tensor([[0.0], [1.0]])
     mid_of_head_1 = layer.o(z_of_head_1.flatten(-2))
 
     conditions = nothing, head_1 = Zeroed(), Zeroed(heads=frozenset({0}), skip=True)
