@@ -168,13 +168,14 @@ class _Memory:
     ) -> None:
         """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
 
-        Tensors are passed by their memory, and must be contiguous. None is a null pointer.
+        Tensors are passed by their memory, or by that of a contiguous copy; None is a null pointer.
 
         Raises:
             RuntimeError: C++ has no room for these sizes, and has computed nothing.
         """
+        contiguous = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
         converted: list[Any] = []
-        for argument in arguments:
+        for argument in contiguous:
             if isinstance(argument, Tensor):
                 converted.append(ctypes.c_void_p(argument.data_ptr()))
             else:
@@ -297,7 +298,7 @@ class CompiledBlock:
     ) -> Float[Tensor, "batch query head d_head"]:
         """Return `attn.z`, from the stream that enters the block."""
         z = resid.new_empty(len(resid), len(self.query), HEADS, D_MODEL // HEADS)
-        self.memory.call("attention", self.attention, len(resid), resid.contiguous(), z)
+        self.memory.call("attention", self.attention, len(resid), resid, z)
         return z
 
     def mids(
@@ -309,7 +310,6 @@ class CompiledBlock:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
         mids = resid.new_empty(len(conditions), *resid.shape)
         n_rows = resid.shape[:2].numel()
-        resid, z = resid.contiguous(), z.contiguous()
         structures = _conditions(conditions)
         self.memory.call("mids", self.output, n_rows, z, resid, len(conditions), structures, mids)
         return dict(zip(conditions, mids, strict=True))
@@ -326,13 +326,12 @@ class CompiledBlock:
             is_left[[*zeroed.neurons]] = False
             writes = bits(is_left.unsqueeze(0))
         post = mid.new_empty(mid.shape)
-        self.memory.call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
+        self.memory.call("mlp", self.mlp, len(mid), mid.shape[1], mid, writes, post)
         return post
 
     def fire(self, mid: Float[Tensor, "row d_model"]) -> "Fired":
         """Return the neurons, from rows of `resid_mid`."""
         d_ff = self.block.config.d_ff
-        mid = mid.contiguous()
         neurons = mid.new_empty(len(mid), d_ff)
         active = torch.empty(len(mid), d_ff // 8, dtype=torch.uint8, device="cpu")
         self.memory.call("neurons", self.mlp, len(mid), mid, neurons, active)
@@ -351,7 +350,7 @@ class CompiledBlock:
         """
         added = stream.new_empty(len(rows), D_MODEL)
         count = ctypes.c_long(len(stream))
-        arguments = count, neurons, fired.neurons, fired.active, stream.contiguous(), added
+        arguments = count, neurons, fired.neurons, fired.active, stream, added
         self.memory.call("add_neurons", self.down_without_bias, len(rows), rows.int(), *arguments)
         return added
 
@@ -387,7 +386,7 @@ class CompiledUnembedding:
         """Return the logits of each row."""
         logits = resid.new_empty(*resid.shape[:-1], self.vocabulary)
         n_rows = resid.shape[:-1].numel()
-        self.memory.call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
+        self.memory.call("logits", self.linear, n_rows, self.vocabulary, resid, logits)
         return logits
 
 
