@@ -256,8 +256,9 @@ def score(predicted: Operand, a: Operand, b: Operand) -> ClassAccuracies:
     )
 
 
-def correct_digits(model: Transformer, a: Numbers, b: Numbers) -> Bool[Tensor, "sums pos"]:
+def correct_digits(model: Transformer, a: Operand, b: Operand) -> Bool[Tensor, "sums pos"]:
     """Return a mask of the correct digits in the model's answers to a + b."""
+    a, b = some_sums(a, b, checked_config(model).width)
     (predicted,) = predict(model, a, b)
     return predicted == digits(a + b, model.config.width)
 
@@ -321,7 +322,7 @@ def correct_pairs(
     as the model if None), and the contrast's column is counted among these.
     """
     check_whole("count", count, 1, MAX_SUMS_PER_CLASS, "pairs")
-    layout = Layout(_checked_digits(model.config, n_digits), model.config.causal)
+    layout = Layout(_checked_digits(checked_config(model), n_digits), model.config.causal)
     # An engine prepares a model once, for all draws.
     logits_of = engine().passes(model, [INTACT], model.config.layout.answer)
 

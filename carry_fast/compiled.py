@@ -139,7 +139,7 @@ class _Memory:
 
     def pointer(self, x: Tensor, dtype: torch.dtype = torch.float32) -> int:
         """Return the address of a contiguous copy of a tensor's values."""
-        x = x.detach().to(dtype).contiguous()
+        x = x.detach().to(dtype).contiguous().resolve_neg()
         self.tensors.append(x)
         return x.data_ptr()
 
@@ -170,13 +170,14 @@ class _Memory:
     ) -> None:
         """Call a function of the library for `count` sums or rows, in PyTorch's number of threads.
 
-        Tensors are passed by their memory, and must be contiguous. None is a null pointer.
+        Tensors are passed by their memory, or by that of a contiguous copy; None is a null pointer.
 
         Raises:
             RuntimeError: C++ has no room for these sizes, and has computed nothing.
         """
+        contiguous = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
         converted: list[Any] = []
-        for argument in arguments:
+        for argument in contiguous:
             if isinstance(argument, Tensor):
                 converted.append(ctypes.c_void_p(argument.data_ptr()))
             else:
@@ -256,7 +257,7 @@ class CompiledFirstLayer:
         self.tables.queries, self.tables.query = len(position), position.data_ptr()
         rows = (tokens + self.first_row).int()
         shape = len(conditions), len(tokens), len(position), D_MODEL
-        mids = torch.empty(shape, device="cpu")
+        mids = torch.empty(shape, dtype=torch.float32, device="cpu")
         structures = _conditions(conditions)
         self.memory.call(
             "first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids
@@ -298,7 +299,7 @@ class CompiledBlock:
     ) -> Float[Tensor, "batch query head d_head"]:
         """Return `attn.z`, from the stream that enters the block."""
         z = resid.new_empty(len(resid), len(self.query), HEADS, D_MODEL // HEADS)
-        self.memory.call("attention", self.attention, len(resid), resid.contiguous(), z)
+        self.memory.call("attention", self.attention, len(resid), resid, z)
         return z
 
     def mids(
@@ -310,7 +311,6 @@ class CompiledBlock:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
         mids = resid.new_empty(len(conditions), *resid.shape)
         n_rows = resid.shape[:2].numel()
-        resid, z = resid.contiguous(), z.contiguous()
         structures = _conditions(conditions)
         self.memory.call("mids", self.output, n_rows, z, resid, len(conditions), structures, mids)
         return dict(zip(conditions, mids, strict=True))
@@ -327,7 +327,7 @@ class CompiledBlock:
             is_left[[*zeroed.neurons]] = False
             writes = torch.from_numpy(np.packbits(is_left.numpy(), bitorder="little"))
         post = mid.new_empty(mid.shape)
-        self.memory.call("mlp", self.mlp, len(mid), mid.shape[1], mid.contiguous(), writes, post)
+        self.memory.call("mlp", self.mlp, len(mid), mid.shape[1], mid, writes, post)
         return post
 
 
@@ -345,7 +345,7 @@ class CompiledUnembedding:
         """Return the logits of each row."""
         logits = resid.new_empty(*resid.shape[:-1], self.vocabulary)
         n_rows = resid.shape[:-1].numel()
-        self.memory.call("logits", self.linear, n_rows, self.vocabulary, resid.contiguous(), logits)
+        self.memory.call("logits", self.linear, n_rows, self.vocabulary, resid, logits)
         return logits
 
 
@@ -392,7 +392,7 @@ def _is_right(built: ctypes.CDLL) -> bool:
     intact = {name.removeprefix("blocks.0."): x for name, x in cache.items()}
     resid, z, mid = intact["resid_pre"], intact["attn.z"], intact["resid_mid"]
     post = intact["resid_post"]
-    z_of_head_1 = z * torch.tensor([[0.0], [1.0]], device="cpu")
+    z_of_head_1 = z * z.new_tensor([[0.0], [1.0]])
     mid_of_head_1 = layer.o(z_of_head_1.flatten(-2))
 
     conditions = nothing, head_1 = Zeroed(), Zeroed(heads=frozenset({0}), skip=True)

@@ -10,6 +10,9 @@ from types import FunctionType
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from carry_core import engine
 from carry_core.model import Block, Transformer, parameter_shapes
@@ -21,11 +24,14 @@ def is_plain(model: nn.Module) -> bool:
     """Return True if the model's weights alone determine what it computes.
 
     A subclass, a wrapped or replaced part, a method that was replaced, a block of another shape, a
-    PyTorch hook or a parametrization may change that.
+    PyTorch hook, a parametrization, or a mode for PyTorch's own functions may change that.
     """
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         return False
     if engine.methods() != engine.METHODS:
+        return False
+    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    if not all(isinstance(mode, DeviceContext) for mode in modes):
         return False
     if not all(type(parameter) is nn.Parameter for parameter in model.parameters()):
         return False

@@ -39,6 +39,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from carry_core import engine
 from carry_core.engine import Sources, hooks_of, only_seen_by
 from carry_core.hooks import Hook, HookAt, TensorHook, checked_hook, no_hook
 from carry_core.interventions import (
@@ -50,6 +51,7 @@ from carry_core.interventions import (
     Patch,
 )
 from carry_core.model import POINTS, ModelConfig, Read, Transformer
+from carry_core.sums import VOCABULARY
 from carry_fast.blocks import Zeroed
 from carry_fast.compiled import parts_of
 
@@ -135,6 +137,7 @@ class SharedPrefix:
         sources: Sources = (),
     ) -> None:
         self.model, self.read = model, model.config.checked_read(read)
+        self.arguments = model, interventions, self.read, watch, sources
         self.interventions = [*interventions]
         hook_name, positions_at = model.config.hook_name, model.config.positions_at
         self.hooks = [
@@ -161,6 +164,11 @@ class SharedPrefix:
         self, tokens: Int[Tensor, "batch pos"]
     ) -> list[Float[Tensor, "batch query vocab"]]:
         """Return the logits under each intervention."""
+        length = self.model.config.layout.length
+        is_known = (tokens >= 0) & (tokens < VOCABULARY)
+        if tokens.dtype != torch.int64 or tokens.shape[1:] != (length,) or not is_known.all():
+            # Such as the first tokens of sums; what are no tokens, the model itself refuses.
+            return engine.passes(*self.arguments)(tokens)
         logits: dict[int, Tensor] = {}
         self._follow(0, tokens, None, range(len(self.changes)), logits)
         return [logits[i] for i in range(len(self.hooks))]

@@ -192,8 +192,8 @@ class FlatParameters:
             self.starts[name] = size
             size += math.ceil(shape.numel() / MOST_LANES) * MOST_LANES
         n_runs = len(next(iter(parameters.values())))
-        self.values = torch.zeros(n_runs, size)
-        self.values.grad = self.gradients = torch.zeros(n_runs, size)
+        self.values = torch.zeros(n_runs, size, dtype=torch.float32)
+        self.values.grad = self.gradients = torch.zeros_like(self.values)
         for name, view in self.views(self.values).items():
             view.copy_(parameters[name].detach())
 
@@ -303,7 +303,7 @@ class FusedStep:
         rows = rows.int().contiguous()
         count = rows.shape[2]
         n_read = len(self.stack.config.layout.loss_positions)
-        logits = torch.empty(len(rows), 2, n_read, count, VOCABULARY)
+        logits = torch.empty(len(rows), 2, n_read, count, VOCABULARY, dtype=torch.float32)
         for run, model in enumerate(self.models):
             self.library.logits(
                 ctypes.byref(model),

@@ -59,14 +59,15 @@ def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Ten
     shapes = parameter_shapes(config)
     parameters = {}
     for name, shape in shapes.items():
+        parameters[name] = p = torch.empty(shape, dtype=torch.float32)
         owner, kind = name.rsplit(".", 1)
         if owner.endswith("norm"):
-            parameters[name] = torch.ones(shape) if kind == "weight" else torch.zeros(shape)
+            p.fill_(kind == "weight")
         elif kind == "weight":
-            parameters[name] = nn.init.xavier_uniform_(torch.empty(shape), generator=generator)
+            nn.init.xavier_uniform_(p, generator=generator)
         else:
             bound = 1 / math.sqrt(shapes[f"{owner}.weight"][1])
-            parameters[name] = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+            p.uniform_(-bound, bound, generator=generator)
     return parameters
 
 
@@ -185,7 +186,7 @@ class Trainer:
         else:
             self.parameters = self.fused.parameters
             self.trained = [self.fused.flat.values]
-        self.rate = torch.tensor(self.recipe.rate, device=self.device)
+        self.rate = torch.tensor(self.recipe.rate, dtype=torch.float32, device=self.device)
         self.optimiser = torch.optim.AdamW(
             self.trained,
             lr=self.rate,
@@ -455,7 +456,7 @@ class Trainer:
         """Set how many steps AdamW has taken, and make room for its moving averages."""
         for p in self.trained:
             state = {key: torch.zeros_like(p) for key in MOMENTS}
-            step = torch.tensor(float(number), device=self.device)
+            step = torch.tensor(number, dtype=torch.float32, device=self.device)
             self.optimiser.state[p] = state | {"step": step}
 
     def dropout_state(self, i: int) -> dict[str, Any]:

@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils import parametrize, prune
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from carry_core import carries, measure, sums
 from carry_core.errors import BadInput
@@ -100,6 +103,7 @@ def test_eight_bit_operands_do_not_wrap_around():
     a, b = torch.tensor([200], dtype=torch.uint8), torch.tensor([100], dtype=torch.uint8)
     assert sums.encode(a, b, Layout(causal=True)).tolist() == [[2, 0, 0, 10, 1, 0, 0, 3, 0, 0]]
     assert sums.targets(a, b, Layout()).tolist() == [[3, 0, 0]]
+    assert measure.correct_digits(load("n2_s0.3_w0.2").model(0), a, b).all()
 
 
 # ---------------------------------------------------------------- sizes, classes, names
@@ -529,6 +533,31 @@ def test_a_model_in_half_precision_gives_its_own_logits(small):
         engine.passes(model, interventions, read)(tokens), interventions, strict=True
     ):
         assert torch.equal(logits, model(tokens, intervention.hook(model, read=read), read))
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        return 2 * out if function is F.linear else out
+
+
+class DoublingBelow(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        return 2 * out if function is torch.ops.aten.relu.default else out
+
+
+@pytest.mark.parametrize("mode", [Doubling, DoublingBelow])
+def test_a_mode_that_changes_pytorch_s_functions_changes_what_is_measured(mode):
+    model, tokens = random_model(SMALL, 3, noise=0.3), tokens_of(SMALL)
+    before = model(tokens)
+    with mode():
+        expected = model(tokens)
+        (logits,) = engine.passes(model, [INTACT])(tokens)
+    assert torch.equal(logits, expected)
+    assert not torch.allclose(logits, before, rtol=0, atol=1e-3)
+    with torch.device("cpu"):  # a mode that changes no number
+        assert plain.is_plain(model)
 
 
 def test_a_hook_for_all_modules_is_noticed(small):

@@ -75,6 +75,32 @@ def test_each_part_is_pytorch_s(shape, count, vectors):
         assert_close(CompiledUnembedding(model)(mid), model.unembed(model.norm(mid)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_type_of_new_tensors_changes_nothing(dtype):
+    """C++ writes float32: into a tensor of a smaller type it would write past the end."""
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config, count=25)
+    expected = model(tokens)
+    compiled._is_right.cache_clear()
+    torch.set_default_dtype(dtype)
+    try:
+        (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_close(logits, expected)
+
+
+def test_weights_whose_memory_holds_their_negatives_are_read_as_they_are():
+    """PyTorch negates such a view when it is read, as the imaginary part of a conjugate."""
+    config = SHAPES["two layers"]
+    model, tokens = random_model(config, 1, noise=0.1), tokens_of(config)
+    expected = model(tokens)
+    for parameter in model.parameters():
+        parameter.data = torch._neg_view(-parameter.data)
+    (logits,) = prefixes.SharedPrefix(model, [INTACT])(tokens)
+    assert_close(logits, expected)
+
+
 @pytest.mark.parametrize("shape", ["two layers", "long decoder"])
 def test_under_every_zero_ablation_the_logits_are_those_of_the_model(shape):
     config = SHAPES[shape]

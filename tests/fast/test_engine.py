@@ -1,5 +1,7 @@
 """The seam between core and engines: which one measures, and that the numbers are the same."""
 
+import re
+
 import pandas as pd
 import pytest
 import torch
@@ -8,7 +10,8 @@ import carry_fast.engine
 from carry_core import engine, measure
 from carry_core.errors import BadInput
 from carry_core.interventions import Ablation, MeanAblation, Patch
-from tests.conftest import SHAPES, drawn, random_model
+from carry_core.model import ModelConfig
+from tests.conftest import SHAPES, drawn, random_model, tokens_of
 from tests.helpers.tolerances import assert_close
 
 pytestmark = pytest.mark.machine
@@ -59,6 +62,32 @@ def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
     assert plain["exact"] == fast["exact"]
     for point, x in plain["activations"].items():
         assert_close(fast["activations"][point], x, msg=point)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tokens: tokens[:, :1],
+        lambda tokens: tokens.t().contiguous().t(),
+        lambda tokens: tokens.to(torch.uint8),
+        lambda tokens: tokens.float(),
+        lambda tokens: tokens + 12,
+        lambda tokens: tokens[0],
+    ],
+    ids=["first", "transposed", "uint8", "floats", "no tokens", "one sum"],
+)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_tokens_of_any_kind_give_what_the_model_makes_of_them(layers, change):
+    model = random_model(ModelConfig(layers, width=3, causal=True), 1, noise=0.2)
+    tokens, logits_of = tokens_of(model.config), carry_fast.engine.passes(model, [Ablation()])
+    changed = change(tokens)
+    try:
+        expected = model(changed)
+    except (BadInput, IndexError) as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            logits_of(changed)
+    else:
+        assert_close(logits_of(changed)[0], expected)
 
 
 def test_a_patch_from_another_source_is_another_change():

@@ -16,7 +16,7 @@ from carry_paper import catalogue
 from carry_train import fused, groups
 from carry_train.fused import FusedMasks, FusedStep
 from carry_train.groups import Group
-from carry_train.precisions import FUSED, FUSED_FP32, TORCH, Precision
+from carry_train.precisions import FUSED, FUSED_FP32, TORCH, TORCH_FP32, Precision
 from carry_train.stacked import THRESHOLD, Stack, threshold_of
 from carry_train.trainer import MOMENTS, Trainer
 from tests.helpers import needs
@@ -253,3 +253,23 @@ def test_logits_are_the_references(case):
         for logits, stream in zip(ours, streams, strict=True):
             expected = reference.stack.unembed(reference.parameters, stream)
             assert distance({"": logits}, {"": expected}) < tolerance
+
+
+@needs_fused
+@pytest.mark.parametrize("precision", [FUSED_FP32, TORCH_FP32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_default_type_of_new_tensors_changes_no_run(dtype, precision):
+    """C++ writes float32: into a tensor of a smaller type it would write past the end."""
+    config = ModelConfig(layers=1, width=1)
+    group = Group("small", config, n_digits=1, batch=8, epochs=1, n_runs=1)
+    trained = []
+    for default in (torch.float32, dtype):
+        torch.set_default_dtype(default)
+        try:
+            trainer = Trainer(group, QUICK, [0], precision=precision)
+            trainer.train_epoch()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        trained.append(weights(trainer))
+    for name, p in trained[0].items():
+        assert torch.equal(trained[1][name], p), name
