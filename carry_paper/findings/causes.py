@@ -7,11 +7,10 @@ by `make causes`, from the stored weights and from the author's.
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import carries, measure, sums
-from carry_core.hooks import Hook, no_hook
 from carry_core.interventions import Ablation, Intervention, MeanAblation
 from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers
@@ -160,7 +159,7 @@ def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> 
     config = model.config
     tokens = sums.encode(a, b, config.layout)
     correct = sums.digits(a + b, config.width)
-    digits = _answer(model, tokens)
+    (digits,) = measure.predict(model, a, b)
     carry_in = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
     is_correct = (digits == correct)[:, :n_long]
     has_carry = carry_in[:, :n_long]
@@ -174,7 +173,9 @@ def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> 
         imposed[:, :, rows] = pattern[int(name.split(".")[1])][:, rows]
         return imposed
 
-    imposed_digits = _answer(model, tokens, impose)
+    with torch.no_grad():  # of all positions, so that the hook sees every query
+        logits = torch.cat([model(batch, impose) for batch in tokens.split(500)])
+    imposed_digits = logits[:, list(config.layout.answer)].argmax(-1)
     return {
         "value": _share((digits == correct).all(1)),
         "with_trained_attention": _share((imposed_digits == correct).all(1)),
@@ -182,18 +183,6 @@ def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> 
         "correct_without": _share(is_correct[~has_carry]),
         "zeros": _share(digits[:, :n_long].flatten() == 0),
     }
-
-
-def _answer(
-    model: Transformer, tokens: Int[Tensor, "sums pos"], hook: Hook = no_hook
-) -> Int[Tensor, "sums digit"]:
-    """Return the model's digits; all positions are computed, so that a hook sees every query."""
-    answers = []
-    for batch in tokens.split(500):
-        with torch.no_grad():
-            logits = model(batch, hook)
-        answers.append(logits[:, list(model.config.layout.answer)].argmax(-1))
-    return torch.cat(answers)
 
 
 def with_trained_attention(
