@@ -207,7 +207,7 @@ def rows_for(config: ModelConfig, n_digits: int) -> list[str]:
 def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference") -> ComparedRow:
     """Return the answer to a row of the ledger."""
     question = (ENCODER | DECODER | PADDED).get(claim.id, claim.words)
-    paper = claim.paper
+    paper: Any = claim.paper
     if paper is None:
         paper = "one run" if claim.single else f"{claim.quantifier} runs"
     answer = ComparedRow(asked.name, claim.id, question, paper)

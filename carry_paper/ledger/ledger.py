@@ -28,6 +28,7 @@ from carry_paper.ledger import claims, exchangeability, registry, verdicts
 from carry_paper.ledger.claims import Claim, Why
 from carry_paper.ledger.entries import COMBINE, VALUE, Beside, Entry, Picked, name_of, picked
 from carry_paper.ledger.exchangeability import TableTest
+from carry_paper.ledger.intervals import Array
 from carry_paper.ledger.language_models import HOW
 from carry_paper.ledger.results import Row
 from carry_paper.ledger.verdicts import Count, Counts
@@ -646,7 +647,7 @@ def _number_at_bars(
     return at_bars
 
 
-def stacked(values: Sequence[Any]) -> verdicts.Array:
+def stacked(values: Sequence[Any]) -> Array:
     """Return the values of runs, numbers or lists of them, as an array [run, entry]."""
     if not values:
         return np.zeros((0, 1))

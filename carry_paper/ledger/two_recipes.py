@@ -23,8 +23,8 @@ from carry_paper.ledger import exchangeability, intervals, ledger, registry, ver
 from carry_paper.ledger.claims import Claim, claims
 from carry_paper.ledger.entries import Entry, name_of, picked
 from carry_paper.ledger.exchangeability import FEWEST_RUNS, SIGNIFICANT
+from carry_paper.ledger.intervals import Array
 from carry_paper.ledger.ledger import Measured
-from carry_paper.ledger.verdicts import Array
 from carry_train.groups import GROUPS
 
 PAPER, QUICK = "paper", "quick"
