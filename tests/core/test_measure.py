@@ -287,6 +287,7 @@ def test_a_frame_keeps_the_order_in_which_interventions_are_given():
     ablations = dict(zip(order, [INTACT, *measure.last_heads(model)], strict=True))
     frame = measure.accuracy(model, *sums.all_sums(2), ablations)
     assert list(frame.sort_values("ablation").ablation.unique()) == order
+    assert frame.ablation.max() == order[-1]
     assert list(frame.pivot_table("accuracy", "position", "ablation", observed=True)) == order
 
 

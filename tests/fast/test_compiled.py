@@ -165,7 +165,7 @@ def test_no_bit_depends_on_the_number_of_threads():
 
 
 def test_what_there_is_no_room_for_is_computed_by_pytorch():
-    fits = ModelConfig(layers=1, width=1, d_ff=16)
+    fits = ModelConfig(layers=3, width=10, d_ff=1024)
     assert compiled.is_compiled(random_model(fits))
     assert not compiled.is_compiled(random_model(fits).double())
     for other in (

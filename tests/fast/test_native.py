@@ -52,6 +52,12 @@ def test_a_damaged_library_is_built_again(source, tmp_path, kind):
     assert path.read_bytes() == content
 
 
+def test_without_a_compiler_there_is_no_library(source, monkeypatch):
+    monkeypatch.setenv("CXX", "none-here")
+    with pytest.raises(native.Lacking, match="no compiler .none-here."):
+        number_of(source)
+
+
 @pytest.mark.slow
 def test_processes_that_build_at_once_all_get_a_whole_library(source):
     code = "import sys; from pathlib import Path; from carry_fast import native\n"

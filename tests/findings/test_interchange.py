@@ -17,6 +17,7 @@ from carry_core.sums import Layout
 from carry_paper import catalogue
 from carry_paper.findings import interchange_maps, typology
 from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
+from carry_train import groups
 from carry_train.files import save_run
 from carry_train.groups import find
 from tests.conftest import random_model
@@ -330,6 +331,10 @@ def test_what_moves_the_carry_is_a_mean_over_digits_and_directions():
 
 
 TINY = "n2_s0.3_w0.2_dff4_d8"
+
+
+def test_maps_of_the_main_group_have_the_most_pairs():
+    assert interchange_maps.default_pairs(groups.MAIN) > interchange_maps.default_pairs(TINY)
 
 
 def small_run(path, run, seed):

@@ -219,6 +219,12 @@ def test_with_three_layers_carries_are_lost_but_for_the_exception_of_the_paper(s
     assert measurement.fields[1]["C_all_con_at_8"] == pytest.approx(0.99)
 
 
+def test_with_three_layers_digits_are_correct_or_off_by_one(surveyed):
+    runs = [Survey({MLP: cells(0.2, 0.9, off)}) for off in (0.1, 0.08)]
+    measurement = measured("three_layers_off_by_one", surveyed(N3, *runs))
+    assert judged(measurement) == (pytest.approx([1.0, 0.98]), [True, False])
+
+
 def test_of_three_layers_no_single_head_matters(surveyed):
     heads = [Ablation(heads={(layer, head)}) for layer in (1, 2) for head in (0, 1)]
 
