@@ -394,9 +394,7 @@ def test_a_class_may_be_named_without_a_list(model, config):
 @pytest.mark.usefixtures("as_a_user_has_it")
 def test_pairs_are_drawn_for_a_model_alone(model):
     with pytest.raises(BadInput, match="of type DataParallel: expected a Transformer"):
-        measure.correct_pairs(
-            nn.DataParallel(model), Contrast("carry_in", 0), 5, torch.Generator()
-        )
+        measure.correct_pairs(nn.DataParallel(model), Contrast("carry_in", 0), 5, torch.Generator())
 
 
 def test_activations_of_all_points_need_no_names(model, config):
