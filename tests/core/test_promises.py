@@ -395,7 +395,7 @@ def shorter(model):
         part.config = config
 
 
-@pytest.mark.parametrize("change", [sees_no_future, shorter, "method", "function", "norm"])
+@pytest.mark.parametrize("change", [sees_no_future, shorter, "method", "function", "norm", "softmax"])
 def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, monkeypatch):
     model = random_model(SMALL, 3, noise=0.3)
     if change == "method":
@@ -404,6 +404,8 @@ def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, mon
         monkeypatch.setattr("carry_core.model.rotate", lambda x, rotation: x)
     elif change == "norm":
         monkeypatch.setattr(nn.LayerNorm, "forward", lambda norm, x: x * norm.weight)
+    elif change == "softmax":
+        monkeypatch.setattr(Tensor, "softmax", lambda scores, axis: scores.sigmoid())
     else:
         change(model)
     a, b = drawn(model.config, count=150)
