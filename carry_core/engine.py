@@ -85,7 +85,9 @@ OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__"
 def methods() -> list[object]:
     """Return the functions that a pass calls, as they are now: the model's own and PyTorch's."""
     current = [vars(nn.Module)[name] for name in OF_EVERY_MODULE]
-    current += [f for f in vars(sys.modules[Transformer.__module__]).values() if callable(f)]
+    own = vars(sys.modules[Transformer.__module__])
+    # What `torch.compile` adds begins with underscores.
+    current += [f for name, f in own.items() if callable(f) and not name.startswith("__")]
     current += [torch.einsum, Tensor.masked_fill, Tensor.softmax, Tensor.relu]
     current += [F.embedding, F.layer_norm, F.linear]
     for module in MODULES:
