@@ -395,7 +395,9 @@ def shorter(model):
         part.config = config
 
 
-@pytest.mark.parametrize("change", [sees_no_future, shorter, "method", "function", "norm", "softmax"])
+@pytest.mark.parametrize(
+    "change", [sees_no_future, shorter, "method", "function", "norm", "softmax"]
+)
 def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, monkeypatch):
     model = random_model(SMALL, 3, noise=0.3)
     if change == "method":
