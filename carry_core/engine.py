@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from carry_core.errors import BadInput
 from carry_core.hooks import Hook, HookAt, TensorHook
@@ -82,9 +83,13 @@ OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__"
 
 
 def methods() -> list[object]:
-    """Return the methods of a model's classes, and its module's functions, as they are now."""
+    """Return the functions that a pass calls, as they are now: the model's own and PyTorch's."""
     current = [vars(nn.Module)[name] for name in OF_EVERY_MODULE]
-    current += [f for f in vars(sys.modules[Transformer.__module__]).values() if callable(f)]
+    own = vars(sys.modules[Transformer.__module__])
+    # What `torch.compile` adds begins with underscores.
+    current += [f for name, f in own.items() if callable(f) and not name.startswith("__")]
+    current += [torch.einsum, Tensor.masked_fill, Tensor.softmax, Tensor.relu]
+    current += [F.embedding, F.layer_norm, F.linear]
     for module in MODULES:
         current += [f for f in vars(module).values() if callable(f) or isinstance(f, property)]
     return current

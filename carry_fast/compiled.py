@@ -254,14 +254,13 @@ class CompiledFirstLayer:
     ) -> dict[Zeroed, Float[Tensor, "batch query d_model"]]:
         """Return `resid_mid` under each condition, without the heads and the skip it zeroes."""
         position = torch.arange(self.length, dtype=torch.int32, device="cpu")[query]
-        self.tables.queries, self.tables.query = len(position), position.data_ptr()
+        tables = _FirstLayer.from_buffer_copy(self.tables)  # threads may differ in their queries
+        tables.queries, tables.query = len(position), position.data_ptr()
         rows = (tokens + self.first_row).int()
         shape = len(conditions), len(tokens), len(position), D_MODEL
         mids = torch.empty(shape, dtype=torch.float32, device="cpu")
         structures = _conditions(conditions)
-        self.memory.call(
-            "first_mids", self.tables, len(tokens), rows, len(conditions), structures, mids
-        )
+        self.memory.call("first_mids", tables, len(tokens), rows, len(conditions), structures, mids)
         return dict(zip(conditions, mids, strict=True))
 
 

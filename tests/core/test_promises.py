@@ -395,7 +395,9 @@ def shorter(model):
         part.config = config
 
 
-@pytest.mark.parametrize("change", [sees_no_future, shorter, "method", "function", "norm"])
+@pytest.mark.parametrize(
+    "change", [sees_no_future, shorter, "method", "function", "norm", "softmax"]
+)
 def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, monkeypatch):
     model = random_model(SMALL, 3, noise=0.3)
     if change == "method":
@@ -404,6 +406,8 @@ def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, mon
         monkeypatch.setattr("carry_core.model.rotate", lambda x, rotation: x)
     elif change == "norm":
         monkeypatch.setattr(nn.LayerNorm, "forward", lambda norm, x: x * norm.weight)
+    elif change == "softmax":
+        monkeypatch.setattr(Tensor, "softmax", lambda scores, axis: scores.sigmoid())
     else:
         change(model)
     a, b = drawn(model.config, count=150)
@@ -432,10 +436,11 @@ def test_a_part_of_another_type_is_computed_by_the_model_itself(part):
 
 
 def test_what_other_libraries_do_to_every_module_changes_no_engine(monkeypatch):
-    """`torch.compile` replaces `Module.__init__`, and transformers adds a method, for good."""
+    """`torch.compile` replaces `Module.__init__`, and adds functions to a module, for good."""
     model = random_model(SMALL, 3, noise=0.3)
     monkeypatch.setattr(nn.Module, "__setstate__", lambda module, state: None)
     monkeypatch.setattr(nn.Module, "smart_apply", lambda module, apply: None, raising=False)
+    monkeypatch.setattr("carry_core.model.__compiled_fn_1", lambda tokens: tokens, raising=False)
     assert plain.is_plain(model)
 
 

@@ -1,5 +1,7 @@
 """The parts in C++ (`native/forward.cpp`) against the same parts by PyTorch, and `model.py`."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -73,6 +75,23 @@ def test_each_part_is_pytorch_s(shape, count, vectors):
             assert_close(by_compiler.after(mid, zeroed), by_torch.after(mid, zeroed))
         assert by_compiler.after(mid, Zeroed(mlp=True)) is mid
         assert_close(CompiledUnembedding(model)(mid), model.unembed(model.norm(mid)))
+
+
+def test_threads_read_out_their_own_positions_of_one_layer():
+    config = SHAPES["one layer"]
+    first, tokens = (
+        CompiledFirstLayer(random_model(config, 1, noise=0.1)),
+        tokens_of(config, count=200),
+    )
+    queries = [[*range(config.layout.length)], [7], [8, 9]]
+    expected = [first.mids(tokens, query, CONDITIONS) for query in queries]
+
+    def differences(i):
+        actual = first.mids(tokens, queries[i % 3], CONDITIONS)
+        return sum(not torch.equal(actual[z], expected[i % 3][z]) for z in CONDITIONS)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(differences, range(300))) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
