@@ -17,6 +17,11 @@ LEADING_AXIS = (
     {"best_axis_at_8": 2},
 )
 CARRY_AXIS = ({"value": 0.71}, {"value": 0.69})
+ONLY_CARRIES_LOST = (
+    {"no_carry_cells": 0.901, "carry_cells": 0.49},
+    {"no_carry_cells": 0.899},
+    {"carry_cells": 0.51},
+)
 SEPARATES = ({"value": 0.951}, {"value": 0.949})
 PREVIOUS_SUM = (
     {"decision_head": "1:0", "head_1:0_at_7_8": [0.21, 0.21], "head_1:1_at_7_8": [0.1, 0.2]},
@@ -204,11 +209,8 @@ EITHER_SIDE: dict[str, tuple[Fields, ...]] = {
     "carry_on_some_axis": SEPARATES,
     "own_sum": ({"value": 0.801}, {"value": 0.799}),
     "joint_ablation": ({"value": 0.901}, {"value": 0.899}),
-    "dissection_without_decay": (
-        {"no_carry_cells": 0.901, "carry_cells": 0.49},
-        {"no_carry_cells": 0.899},
-        {"carry_cells": 0.51},
-    ),
+    "dissection_without_decay": ONLY_CARRIES_LOST,
+    "n2_w0/runs_full_mlp_ablation_works": ONLY_CARRIES_LOST,
     "loss_increases": ({"value": 1.21, "runs_with_decay": [1.2, 1.0]}, {"value": 1.19}),
     "weights_not_saturated": (
         {"value": -0.05, "runs_at_s_0.3": [0.01, -0.049]},
