@@ -36,7 +36,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from carry_core import engine
@@ -160,10 +160,8 @@ class SharedPrefix:
         self.first, self.blocks, self.unembed = parts_of(model, self.read)
 
     @torch.inference_mode()
-    def __call__(
-        self, tokens: Int[Tensor, "batch pos"]
-    ) -> list[Float[Tensor, "batch query vocab"]]:
-        """Return the logits under each intervention."""
+    def __call__(self, tokens: Tensor) -> list[Float[Tensor, "batch query vocab"]]:
+        """Return the logits under each intervention, from tokens `[batch, pos]`."""
         length = self.model.config.layout.length
         is_known = (tokens >= 0) & (tokens < VOCABULARY)
         if tokens.dtype != torch.int64 or tokens.shape[1:] != (length,) or not is_known.all():
