@@ -501,7 +501,7 @@ def activations(
         return x
 
     logits_of: Passes | None = None
-    # An engine's watcher sees the intact model from here to its end, without the logits.
+    # An engine's watcher sees the intact model from here on, but not the logits.
     watched = {*config.hook_names[config.hook_names.index("blocks.0.resid_mid") : -1]}
     in_last_layer = {name for name in watched if name.startswith(f"blocks.{config.layers - 1}.")}
     if ablation == INTACT and points <= watched and points & in_last_layer:

@@ -165,7 +165,7 @@ class SharedPrefix:
         length = self.model.config.layout.length
         is_known = (tokens >= 0) & (tokens < VOCABULARY)
         if tokens.dtype != torch.int64 or tokens.shape[1:] != (length,) or not is_known.all():
-            # Such as the first tokens of sums; what are no tokens, the model itself refuses.
+            # Such as the first tokens of sums. The model itself refuses what are no tokens.
             return engine.passes(*self.arguments)(tokens)
         logits: dict[int, Tensor] = {}
         self._follow(0, tokens, None, range(len(self.changes)), logits)

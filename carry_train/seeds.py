@@ -29,7 +29,7 @@ class Streams(NamedTuple):
         weights: The initial weights.
         dropout: The dropout masks.
         order: A permutation of the training sums; None leaves them as they are.
-        rounding: The initial weights that are moved by one rounding unit; None moves none.
+        rounding: The weights that are moved by one rounding unit; None moves none.
     """
 
     split: torch.Generator
@@ -46,7 +46,7 @@ class Seeds:
     All runs with `init` 3 start from the initial weights of run 3, runs with `mask` 3 have its
     dropout masks, and runs with `split` 3 its training and test sums, in its order. With `order`,
     the training sums of a run are permuted, by a stream that nothing else uses. With `rounding`,
-    one initial weight of each matrix is moved to the next number (`trainer.round_otherwise`).
+    one weight of each matrix is moved to the next number (`trainer.round_otherwise`).
     """
 
     init: int | None = None

@@ -174,7 +174,7 @@ def print_plan(plan: Plan, out: Path, device: str, is_timed: bool) -> None:
     type=click.Choice(cells.NEW),
     default=cells.NOTHING,
     help="What each run has that the run with its number has not, by a seed of its own: one"
-    " rounding unit in an initial weight of each matrix, or other dropout masks, another order of"
+    " rounding unit in a weight of each matrix, or other dropout masks, another order of"
     " the training sums, both of these, another split, other initial weights.",
 )
 @click.option(

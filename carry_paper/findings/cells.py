@@ -48,7 +48,7 @@ from carry_train.trainer import commit, part, round_otherwise
 NOTHING = "nothing"
 ROUNDING = "rounding"
 CHANCE = "mask+order"  # all that is left to chance once a training has begun
-OF_FORKS = (CHANCE, ROUNDING)  # what can be new later
+OF_FORKS = (CHANCE, ROUNDING)  # what can be new in a fork
 NEW = (NOTHING, ROUNDING, "mask", "order", CHANCE, "split", "init")
 NEW_SEEDS = 1000  # no run has such a high number, so no stream of another run is taken
 FIRST, N_RUNS = 200, 32
@@ -288,8 +288,8 @@ def make_run(
 def _forked(cell: Cell, run: int, request: Request, clock: Clock | None, report: Report) -> bool:
     """Train a fork's base up to where it begins, for it to go on; False if time was up before.
 
-    The fork's checkpoint is that of its base with other seeds: either some weights are rounded
-    otherwise, or it lacks the state of the dropout masks, which so begin from theirs.
+    The fork's checkpoint is its base's with other seeds. With `rounding`, one weight of each matrix
+    is moved; otherwise the state of the masks is removed, so that they begin from the new seed.
     """
     fork = Checkpoints(cell.folder(run), cell.group, cell.recipe)
     if fork.path(run).exists():

@@ -121,7 +121,7 @@ class Comparison(NamedTuple):
 def comparisons(factors: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> list[Comparison]:
     """Return each factor against its floor in each outcome, corrected for all of them together.
 
-    A factor has what `compared` gives of its twins, and of the floor's.
+    Of each factor, `factors` has what `compared` gives of its twins, and of its floor's.
     """
     results = []
     for factor, (pairs, floor) in factors.items():
