@@ -88,7 +88,8 @@ def methods() -> list[object]:
     own = vars(sys.modules[Transformer.__module__])
     # What `torch.compile` adds begins with underscores.
     current += [f for name, f in own.items() if callable(f) and not name.startswith("__")]
-    current += [torch.einsum, Tensor.masked_fill, Tensor.softmax, Tensor.relu]
+    current += [torch.einsum, torch.view_as_complex, torch.view_as_real]
+    current += [Tensor.masked_fill, Tensor.softmax, Tensor.relu, Tensor.flatten, Tensor.unflatten]
     current += [F.embedding, F.layer_norm, F.linear]
     for module in MODULES:
         current += [f for f in vars(module).values() if callable(f) or isinstance(f, property)]

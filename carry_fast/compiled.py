@@ -3,8 +3,8 @@
 They take two thirds of PyTorch's time or less, and compute what `PlainBlock` and the unembedding
 do, up to rounding, for models of the paper's widths in float32 on a CPU. Without a
 compiler or a processor with AVX2 there is no library, and PyTorch computes; so it does if the
-library is wrong about a model whose logits PyTorch gives (`_is_right`). The library is the same on
-all processors with AVX2, and on all with AVX-512, whose sums round differently.
+library is wrong about a model whose logits PyTorch gives (`_is_right`). There are two
+libraries, for AVX2 and for AVX-512, whose sums round differently.
 """
 
 import ctypes

@@ -10,9 +10,6 @@ from types import FunctionType
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from carry_core import engine
 from carry_core.model import Block, Transformer, parameter_shapes
@@ -30,8 +27,7 @@ def is_plain(model: nn.Module) -> bool:
         return False
     if engine.methods() != engine.METHODS:
         return False
-    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
-    if not all(isinstance(mode, DeviceContext) for mode in modes):
+    if _functions_may_change():
         return False
     if not all(type(parameter) is nn.Parameter for parameter in model.parameters()):
         return False
@@ -48,6 +44,18 @@ def is_plain(model: nn.Module) -> bool:
         and model.embed.max_norm is None
         and _has_usual_parameters(model)
     )
+
+
+def _functions_may_change() -> bool:
+    """Return True if a mode may change PyTorch's functions, or if this PyTorch cannot say."""
+    try:
+        from torch.overrides import _get_current_function_mode_stack
+        from torch.utils._device import DeviceContext
+        from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+    except ImportError:
+        return True
+    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    return not all(isinstance(mode, DeviceContext) for mode in modes)
 
 
 def _is_usual_block(model: Transformer, l: int) -> bool:

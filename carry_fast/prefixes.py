@@ -137,7 +137,7 @@ class SharedPrefix:
         sources: Sources = (),
     ) -> None:
         self.model, self.read = model, model.config.checked_read(read)
-        self.arguments = model, interventions, self.read, watch, sources
+        self.plain = engine.passes(model, interventions, self.read, watch, sources)
         self.interventions = [*interventions]
         hook_name, positions_at = model.config.hook_name, model.config.positions_at
         self.hooks = [
@@ -163,10 +163,10 @@ class SharedPrefix:
     def __call__(self, tokens: Tensor) -> list[Float[Tensor, "batch query vocab"]]:
         """Return the logits under each intervention, from tokens `[batch, pos]`."""
         length = self.model.config.layout.length
-        is_known = (tokens >= 0) & (tokens < VOCABULARY)
-        if tokens.dtype != torch.int64 or tokens.shape[1:] != (length,) or not is_known.all():
+        is_usual = tokens.dtype == torch.int64 and tokens.shape[1:] == (length,)
+        if not (is_usual and ((tokens >= 0) & (tokens < VOCABULARY)).all()):
             # Such as the first tokens of sums. The model itself refuses what are no tokens.
-            return engine.passes(*self.arguments)(tokens)
+            return self.plain(tokens)
         logits: dict[int, Tensor] = {}
         self._follow(0, tokens, None, range(len(self.changes)), logits)
         return [logits[i] for i in range(len(self.hooks))]

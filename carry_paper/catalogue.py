@@ -185,7 +185,7 @@ def load_curves(
             f"No learning curves in {group}: expected files such as run0.npz beside the "
             "weights, as `carry train` writes them."
         )
-    absent = sorted(set(runs or ()) - paths.keys())
+    absent = [] if by_path else sorted(set(runs or ()) - paths.keys())
     if not paths or absent:
         raise missing("learning curves", name, source, recipe, absent)
     if run not in (None, *paths):

@@ -59,15 +59,16 @@ def initialise(config: ModelConfig, generator: torch.Generator) -> dict[str, Ten
     shapes = parameter_shapes(config)
     parameters = {}
     for name, shape in shapes.items():
-        parameters[name] = p = torch.empty(shape, dtype=torch.float32)
+        p = torch.empty(shape, dtype=torch.float32)
         owner, kind = name.rsplit(".", 1)
         if owner.endswith("norm"):
-            p.fill_(kind == "weight")
+            p.fill_(1.0 if kind == "weight" else 0.0)
         elif kind == "weight":
             nn.init.xavier_uniform_(p, generator=generator)
         else:
             bound = 1 / math.sqrt(shapes[f"{owner}.weight"][1])
             p.uniform_(-bound, bound, generator=generator)
+        parameters[name] = p
     return parameters
 
 

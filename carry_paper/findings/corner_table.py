@@ -241,9 +241,9 @@ def by_run(summary: pd.DataFrame) -> pd.DataFrame:
     recovered = [name for name in summary if name.startswith("recovered: ")]
     asked = summary[summary.reason.isna()].astype(dict.fromkeys(answers, bool))
     columns = asked.groupby(KEY[:-1], sort=False)
-    leftmost = asked.sort_values("reads").groupby(KEY[:-1], sort=False)
+    leftmost = asked.sort_values("reads").groupby(KEY[:-1], sort=False).head(1)
     parts = [columns.size().rename("columns"), columns[swaps].min(), columns[answers].all()]
-    parts += [leftmost.nine.first(), columns[recovered].mean()]
+    parts += [leftmost.set_index(KEY[:-1]).nine, columns[recovered].mean()]
     return pd.concat(parts, axis=1).reset_index()
 
 

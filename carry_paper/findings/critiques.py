@@ -89,6 +89,12 @@ def leading_axes(squared: Float[Tensor, "d_model d_model"], share: float) -> Bas
     return axes
 
 
+def orthonormal(basis: Float[Tensor, "k d_model"]) -> Float[Tensor, "k d_model"]:
+    """Return orthonormal rows that span what the rows of a basis do."""
+    rows: Tensor = torch.linalg.qr(basis.T)[0].T
+    return rows
+
+
 def read_space(model: Transformer, of: Corners, bases: Bases) -> list[dict[str, Any]]:
     """Return what swaps of a subspace's read and unread parts move, each alone.
 
@@ -106,8 +112,8 @@ def read_space(model: Transformer, of: Corners, bases: Bases) -> list[dict[str, 
         read = [basis @ axes.T @ axes for basis in bases]
         not_read = [basis - inside for basis, inside in zip(bases, read, strict=True)]
         for part, (first, second) in (("read", read), ("not read", not_read)):
-            orthonormal = torch.linalg.qr(first.T)[0].T, torch.linalg.qr(second.T)[0].T
-            moved = corners.moved_by(model, of, orthonormal, corners.carry_swaps(of))
+            spans = orthonormal(first), orthonormal(second)
+            moved = corners.moved_by(model, of, spans, corners.carry_swaps(of))
             lowest = corners.lowest(corners.cells(of, moved))
             length = torch.cat([first, second]).norm(dim=1).min().item()
             row = {"share": share, "dimensions": len(axes), "part": part, "length": length}

@@ -350,12 +350,13 @@ def a_pair_decides(
     """Return True if a pair of `three_layers_pairs` acts as a decision head."""
     # The value is the cost of the pair that leaves the fewest exact matches.
     intact = measured["value"] + min(measured["exact_match"])
-    names = ("exact_match", "lowest_carry_cell", "lowest_right_or_too_large")
-    pairs = pd.DataFrame({name: measured[name] for name in names})
-    return any(
-        acts_as_decision_head(intact - pair["exact_match"], pair, least_cost=least_cost, cell=cell)
-        for pair in pairs.to_dict("records")
-    )
+    names = ("lowest_carry_cell", "lowest_right_or_too_large")
+    of_pairs = zip(measured["exact_match"], *(measured[name] for name in names), strict=True)
+    for exact_match, *cells in of_pairs:
+        worst = dict(zip(names, cells, strict=True))
+        if acts_as_decision_head(intact - exact_match, worst, least_cost=least_cost, cell=cell):
+            return True
+    return False
 
 
 # ---- the final MLP (Sec. 4, 5)

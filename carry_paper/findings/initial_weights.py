@@ -90,7 +90,7 @@ def table(group: Group, numbers: Iterable[int]) -> pd.DataFrame:
 def predicted(of_runs: pd.DataFrame, labels: NDArray[np.bool_]) -> Prediction | None:
     """Return how well features, a row for each run, tell the runs whose label is True.
 
-    None if fewer than a fold needs have it, or lack it.
+    None if fewer than one for each fold have it, or lack it.
     """
     if min(labels.sum(), (~labels).sum()) < FOLDS:
         return None

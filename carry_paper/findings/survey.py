@@ -167,7 +167,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
     config = model.config
     last_layer = f"blocks.{config.layers - 1}."
     # It takes up memory only as it is filled: 0.8 GB for the sums of three digits.
-    resid_mid = model.embed.weight.new_empty(len(a), config.width, config.d_model)
+    n_dissected = len(a) if need.dissect else 0
+    resid_mid = model.embed.weight.new_empty(n_dissected, config.width, config.d_model)
     n_stored = 0
 
     def store(name: str, x: Tensor) -> Tensor:
@@ -177,9 +178,9 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         return x
 
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
-    late = [measure.final_mlp(model)]
-    early: list[Ablation] = []
-    for ablation in sorted(need.ablations - {*late}, key=str):
+    final_mlp = measure.final_mlp(model)
+    late, early = [final_mlp], []
+    for ablation in sorted(need.ablations - {final_mlp}, key=str):
         is_late = all(last_layer in name for name in ablation.targets(config))
         (late if is_late else early).append(ablation)
     watch = HookAt(frozenset({f"{last_layer}resid_mid"}), store) if need.dissect else None

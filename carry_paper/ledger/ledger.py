@@ -655,11 +655,11 @@ def stacked(values: Sequence[Any]) -> Array:
 
 
 def stored(value: Any) -> Any:
-    """Return a derived number, or a list of them, rounded to `DECIMALS`; None for NaN."""
+    """Return derived numbers, rounded to `DECIMALS`; None for what is not finite."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
-        return None if math.isnan(value) else round(value, DECIMALS)
+        return round(value, DECIMALS) if math.isfinite(value) else None
     if isinstance(value, Iterable) and not isinstance(value, str):
         return list(map(stored, value))
     return value

@@ -55,7 +55,7 @@ def values() -> pd.DataFrame:
     for name, claim in claims().items():
         entry = registry.entry(name)
         is_of_runs = entry.combine not in ("standard deviation", "count")
-        if entry.function is None or not is_of_runs:
+        if entry.function is None or not is_of_runs or not isinstance(entry.field, str):
             continue
         for group in entry.groups:
             own = {x: _of_runs(entry, group, measured) for x, measured in by_recipe.items()}

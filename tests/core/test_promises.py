@@ -396,7 +396,8 @@ def shorter(model):
 
 
 @pytest.mark.parametrize(
-    "change", [sees_no_future, shorter, "method", "function", "norm", "softmax"]
+    "change",
+    [sees_no_future, shorter, "method", "function", "norm", "softmax", "flatten", "modes unknown"],
 )
 def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, monkeypatch):
     model = random_model(SMALL, 3, noise=0.3)
@@ -408,6 +409,11 @@ def test_a_model_that_was_changed_after_loading_is_measured_as_it_is(change, mon
         monkeypatch.setattr(nn.LayerNorm, "forward", lambda norm, x: x * norm.weight)
     elif change == "softmax":
         monkeypatch.setattr(Tensor, "softmax", lambda scores, axis: scores.sigmoid())
+    elif change == "flatten":
+        flatten = Tensor.flatten
+        monkeypatch.setattr(Tensor, "flatten", lambda x, *axes: -flatten(x, *axes))
+    elif change == "modes unknown":
+        monkeypatch.delattr("torch.overrides._get_current_function_mode_stack")
     else:
         change(model)
     a, b = drawn(model.config, count=150)

@@ -71,10 +71,11 @@ def test_each_engine_measures_what_the_plain_pass_does(shape, monkeypatch):
         lambda tokens: tokens.t().contiguous().t(),
         lambda tokens: tokens.to(torch.uint8),
         lambda tokens: tokens.float(),
+        lambda tokens: tokens.to(torch.complex64),
         lambda tokens: tokens + 12,
         lambda tokens: tokens[0],
     ],
-    ids=["first", "transposed", "uint8", "floats", "no tokens", "one sum"],
+    ids=["first", "transposed", "uint8", "floats", "complex", "no tokens", "one sum"],
 )
 @pytest.mark.parametrize("layers", [1, 2])
 def test_tokens_of_any_kind_give_what_the_model_makes_of_them(layers, change):

@@ -220,9 +220,6 @@ def test_cells_by_own_digit_sum_add_up_and_few_pairs_have_no_share(measured):
     one_fold = column.right & (corners.fold_of(column.own) == 0)
     assert corners.can_be_fitted(column)
     assert not corners.can_be_fitted(column._replace(right=one_fold))
-    one_fold = column.right & (corners.fold_of(column.own) == 0)
-    assert corners.can_be_fitted(column)
-    assert not corners.can_be_fitted(column._replace(right=one_fold))
     few = torch.zeros_like(column.right)
     few[:, : corners.FEWEST_PAIRS - 1] = True
     moved = {(LOW, HIGH): torch.ones(TUPLES, dtype=torch.bool)}

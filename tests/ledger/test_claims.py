@@ -12,12 +12,14 @@ import yaml
 from carry_core import measure
 from carry_core.errors import BadInput
 from carry_core.files import ROOT
+from carry_paper import catalogue
 from carry_paper.findings import survey
 from carry_paper.findings.evidence import Evidence
 from carry_paper.ledger import claims, registry
 from carry_paper.ledger import ledger as query
 from carry_paper.ledger.measuring import Measuring, quantities
 from carry_paper.ledger.results import Row
+from carry_train.groups import MAIN
 
 
 @pytest.fixture
@@ -81,6 +83,7 @@ BAD = {
         "cause: weather",
         "cause: 'weather' is unknown, expected one of seeds",
     ),
+    "no date": ("    since: 2026-11-26\n", "", "since: Field required"),
     "rule without a reason": (
         '  reason: "a mean over six runs of shares counted on random sums"\n',
         "",
@@ -124,6 +127,8 @@ def test_without_measurements_every_row_says_what_would_make_it(carry, data, tmp
     assert (code, err) == (0, "")
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert [row["id"] for row in rows] == list(claims.claims())
+    keys = "id where paper value std runs tolerance verdict detail n fields interval rule reason"
+    assert list(rows[0]) == [*keys.split(), "groups", "settles", "table", "why", "sensitivity"]
     by_id = {row["id"]: row for row in rows}
     assert by_id["data/sums3"]["verdict"] == "reproduced"
     table = by_id["tab3/final_mlp/NC/accuracy/pos7"]
@@ -171,6 +176,13 @@ def test_every_cell_is_as_it_is_printed(with_release, monkeypatch, part):
         sampling_error = sum(variances) ** 0.5 / len(row.runs)
         of_neurons = 0.1 if "dissected" in name else 0.0
         assert abs(row.value - row.paper) <= 0.006 + of_neurons + 5 * sampling_error, name
+    assert min(row.paper for row in rows.values()) < 0.7  # an intact model's are 1
+
+
+@pytest.mark.slow
+def test_the_decision_heads_of_the_released_runs(with_release):
+    released = catalogue.load(MAIN, "author")
+    assert [measure.decision_head(model) for _, model in released.models()] == [1, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.slow

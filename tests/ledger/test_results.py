@@ -1,10 +1,12 @@
 """The committed results: what is stored was measured, and holds no decision of a rule."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,36 @@ Rows = dict[str, Row]
 @pytest.fixture(scope="module")
 def committed() -> dict[str, Rows]:
     return {source: ledger.by_id(source) for source in SOURCES}
+
+
+def values_of_runs(committed: dict[str, Rows], name: str) -> dict[tuple[str, str], float]:
+    """The value of a row in each run of each source that has one."""
+    values = {}
+    for source, rows in committed.items():
+        for key, value in zip(rows[name].keys, rows[name].runs, strict=False):
+            if isinstance(value, float) and not math.isnan(value):
+                values[source, key] = value
+    return values
+
+
+def test_no_two_counted_rows_are_one_measurement(committed):
+    """None is a multiple of another over six runs or more, by a count that is not the package's."""
+    apart = tally.uninformative(committed)
+    counted = [name for name in claims.claims() if name not in apart]
+    values = {name: values_of_runs(committed, name) for name in counted}
+    pairs = []
+    for first, second in combinations(counted, 2):
+        if committed["ours"][first].groups != committed["ours"][second].groups:
+            continue
+        common = sorted(values[first].keys() & values[second].keys())
+        if len(common) < 6:
+            continue
+        x = np.array([values[first][run] for run in common])
+        y = np.array([values[second][run] for run in common])
+        varies = min(np.ptp(x), np.ptp(y)) > 0.005
+        if varies and abs(np.corrcoef(x, y)[0, 1]) > 1 - 1e-6:
+            pairs.append((first, second))
+    assert pairs == []
 
 
 FACTS = {  # arrays of true and false that no rule decides
