@@ -179,7 +179,8 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
 
     # The final MLP comes first, since `Survey.without_mlp` takes the first ablation of an MLP.
     final_mlp = measure.final_mlp(model)
-    late, early = [final_mlp], []
+    late = [final_mlp]
+    early: list[Ablation] = []
     for ablation in sorted(need.ablations - {final_mlp}, key=str):
         is_late = all(last_layer in name for name in ablation.targets(config))
         (late if is_late else early).append(ablation)
