@@ -187,7 +187,7 @@ def test_a_finding_of_ours_differs_if_it_is_told_from_the_authors_or_his_differ_
     assert judge_finding(own, "ours", few, four).verdict == "differs"
     assert judge_finding(claim, "author", few, four).verdict == "differs"
     assert judge_finding(claim, "ours", few, {MAIN: Count(4, 6)}).verdict == "differs"
-    compared = [OF_OURS in rule_text(each) for each in (claim, own, replace(claim, single=True))]
+    compared = [OF_OURS in rule_text(x) for x in (claim, own, replace(claim, single=True))]
     assert compared == [True, False, False]
 
 
