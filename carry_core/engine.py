@@ -83,7 +83,7 @@ OF_EVERY_MODULE = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__"
 
 
 def methods() -> list[object]:
-    """Return the functions that a pass calls, as they are now: the model's own and PyTorch's."""
+    """Return functions that a pass calls, as they are now: all of ours, most of PyTorch's."""
     current = [vars(nn.Module)[name] for name in OF_EVERY_MODULE]
     own = vars(sys.modules[Transformer.__module__])
     # What `torch.compile` adds begins with underscores.

@@ -32,7 +32,7 @@ float64 and for interventions of the core's own kinds.
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -40,7 +40,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from carry_core import engine
-from carry_core.engine import Sources, hooks_of, only_seen_by
+from carry_core.engine import Passes, Sources, hooks_of, only_seen_by
 from carry_core.hooks import Hook, HookAt, TensorHook, checked_hook, no_hook
 from carry_core.interventions import (
     INTACT,
@@ -137,7 +137,7 @@ class SharedPrefix:
         sources: Sources = (),
     ) -> None:
         self.model, self.read = model, model.config.checked_read(read)
-        self.plain = engine.passes(model, interventions, self.read, watch, sources)
+        self.arguments = model, interventions, self.read, watch, sources
         self.interventions = [*interventions]
         hook_name, positions_at = model.config.hook_name, model.config.positions_at
         self.hooks = [
@@ -166,10 +166,14 @@ class SharedPrefix:
         is_usual = tokens.dtype == torch.int64 and tokens.shape[1:] == (length,)
         if not (is_usual and ((tokens >= 0) & (tokens < VOCABULARY)).all()):
             # Such as the first tokens of sums. The model itself refuses what are no tokens.
-            return self.plain(tokens)
+            return self._plain_pass(tokens)
         logits: dict[int, Tensor] = {}
         self._follow(0, tokens, None, range(len(self.changes)), logits)
         return [logits[i] for i in range(len(self.hooks))]
+
+    @cached_property
+    def _plain_pass(self) -> Passes:
+        return engine.passes(*self.arguments)
 
     def _follow(
         self,

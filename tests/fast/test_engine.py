@@ -91,6 +91,20 @@ def test_tokens_of_any_kind_give_what_the_model_makes_of_them(layers, change):
         assert_close(logits_of(changed)[0], expected)
 
 
+def test_an_intervention_is_prepared_once(monkeypatch):
+    """A mean is over thousands of sums, and takes longer than most of what it is used for."""
+    prepared, hook = [], MeanAblation.hook
+
+    def counted(ablation, *arguments):
+        prepared.append(ablation)
+        return hook(ablation, *arguments)
+
+    monkeypatch.setattr(MeanAblation, "hook", counted)
+    model = random_model(ModelConfig(width=2), 1)
+    carry_fast.engine.passes(model, [MeanAblation(mlps={0})])(tokens_of(model.config))
+    assert len(prepared) == 1
+
+
 def test_a_patch_from_another_source_is_another_change():
     """Two patches of one part share no activation if their sources differ."""
     config = SHAPES["encoder"]
