@@ -57,7 +57,7 @@ class PageWithoutRuns:
         BadInput: Papermill was given a parameter that the page does not have.
     """
 
-    name: str  # with which those of the author’s arrays begin
+    name: str  # with which those of the author's arrays begin
     _: KW_ONLY
     source: str | None = None  # None if the page is about both
     group: str | None = None
@@ -159,7 +159,7 @@ class Page(PageWithoutRuns):
     _: KW_ONLY
     source: str
     group: Any  # a name or a path, and then always a name
-    run: Any = None  # of any number; None: the page’s choice
+    run: Any = None  # of any number; None: the page's choice
     n_examples: Any = parameters.MAX_EXAMPLES  # the number of random sums
     seed: Any = 0  # of these sums
     at_least: int = parameters.MIN_EXAMPLES  # the fewest that measurements need

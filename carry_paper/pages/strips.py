@@ -57,8 +57,8 @@ class Lane(NamedTuple):
     kind: str  # `NUMBER`, `FINDING` or `TABLE`
     label: str  # the runs in words
     marks: list[Mark]
-    bands: Sequence[tuple[float, float]] = ()  # allowed around the paper’s values
-    paper: Sequence[float] = ()  # places of the paper’s values
+    bands: Sequence[tuple[float, float]] = ()  # allowed around the paper's values
+    paper: Sequence[float] = ()  # places of the paper's values
     judged: Sequence[float] = ()  # places of what is judged
     ends: tuple[str, str] | None = None  # of the scale, unless 0 and 1
     radius: float = RADIUS  # of the dots
@@ -91,7 +91,7 @@ class Scale(NamedTuple):
         return in_short(self.low, digits), in_short(self.high, digits)
 
 
-def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[Lane]:
+def lanes(entries: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[Lane]:
     """Return the lane of each source that has something to draw, on one scale.
 
     The last one says where the scale ends. A line has one claim, or those of a table's cells.
@@ -99,12 +99,12 @@ def lanes(of_line: Sequence[Claim], rows: Mapping[str, Sequence[Row]]) -> list[L
     all_rows = [*chain.from_iterable(rows.values())]
     drawn: list[Lane] = []
     for source, own in rows.items():
-        if len(of_line) > 1:
+        if len(entries) > 1:
             lane = _of_table(source, own, _scale_of_table(all_rows))
         elif own and own[0].shown is not None:
             lane = _of_finding(source, own[0])
         elif own and own[0].value is not None:
-            lane = _of_number(source, own[0], _scale(of_line[0], all_rows))
+            lane = _of_number(source, own[0], _scale(entries[0], all_rows))
         else:
             continue
         if lane.marks or lane.judged:
