@@ -54,20 +54,21 @@ help: ## print this list
 
 setup: $(READY) ## make .venv and install everything into it (the other targets do so by themselves)
 
-# The stamp is written last, so an interrupted set-up is done again, with --reinstall: of a package that uv was installing, files may be
-# missing. uv is much faster than pip, but does not read pip's settings (its own are UV_DEFAULT_INDEX and uv.toml): where it fails, pip
-# installs the lock. The lock is complete but for what PyTorch brings, hence --no-deps; `pip check` would notice a gap. Modules are
-# compiled at their first import.
+# The stamp is written last. A .venv without it is that of an interrupted set-up: of a package that uv was installing, files may be missing.
+# So all are installed again, and fetched again, which uv does not do otherwise: it has a cache. It is much faster than pip, but does not read
+# pip's settings (its own are UV_DEFAULT_INDEX and uv.toml): where it fails, pip installs the lock. The lock is complete but for what PyTorch
+# brings, hence --no-deps; `pip check` would notice a gap. Modules are compiled at their first import.
 PIP_INSTALL = $(PY) -m pip install --quiet --no-compile
 UV = $(PY) -m uv --quiet pip
 THE_LOCK = --no-deps --requirement requirements.lock
+AGAIN := $(and $(wildcard .venv),$(if $(wildcard $(READY)),,--reinstall))
 
 # $(call INSTALL_TORCH,PYTHON): pip's index has PyTorch with three gigabytes of CUDA for Linux. So where there is no NVIDIA driver, uv takes
 # PyTorch's own build for CPUs, from an index that it knows; but not if pip's settings, or options in TORCH, name one.
 NVIDIA := $(wildcard /proc/driver/nvidia /usr/lib/wsl/lib/libcuda.so*)
 INSTALL_TORCH = backend="$(UV_TORCH_BACKEND)"; \
   [ -n "$$backend$(NVIDIA)$(findstring --,$(TORCH))" ] || $(1) -m pip config list | grep -qE 'index|find-links' || backend=cpu; \
-  { [ -n "$$backend" ] && $(UV) install --python $(1) --reinstall-package torch --torch-backend "$$backend" $(TORCH); } || { \
+  { [ -n "$$backend" ] && $(UV) install --python $(1) $(AGAIN:reinstall=reinstall-package torch) --torch-backend "$$backend" $(TORCH); } || { \
     [ -z "$$backend" ] || echo "uv could not install $(TORCH) for $$backend; now pip does, with its index's own build."; \
     $(1) -m pip install --quiet --no-compile $(TORCH); }
 
@@ -76,8 +77,9 @@ $(READY): requirements.lock pyproject.toml workflow/ipython_kernel_config.py
 	  echo "$(PYTHON) is not Python 3.11 or newer, which the book needs: install one and name it, as in make PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up .venv: a minute or two, once."
 	@"$(PYTHON)" -m venv .venv
+	@rm -f $@
 	@{ $(PIP_INSTALL) "$$(grep '^uv==' requirements.lock)" && { \
-	  $(UV) install --python $(PY) --reinstall $(THE_LOCK) || { \
+	  $(UV) install --python $(PY) $(AGAIN) $(THE_LOCK) || { \
 	    echo "uv could not install requirements.lock; now pip does, which takes longer."; $(PIP_INSTALL) $(THE_LOCK); }; } && \
 	  { $(call INSTALL_TORCH,$(PY)); }; } 2> .venv/install.log || { \
 	  echo "$(TORCH) or a package of requirements.lock could not be installed: .venv/install.log says why (it needs a network, once)" >&2; exit 2; }

@@ -39,7 +39,7 @@ D_MODEL = 128
 MOST_LAYERS = 3
 MOST_NEURONS = 1024
 MOST_POSITIONS = 31
-NEURONS_AT_ONCE = 128  # the number of neurons is a multiple of it
+NEURONS_AT_ONCE = 128  # those of an MLP are padded to a multiple of it
 PAIRS_AT_ONCE = 64  # the (token, position) pairs are padded to a multiple of it
 MOST_LANES = 16  # floats in a vector register: each parameter begins at a multiple of it
 MASK_STREAMS = 8  # of each run: `random.h` draws from them in parallel
@@ -181,16 +181,18 @@ class Model(ctypes.Structure):
 class FlatParameters:
     """All parameters of each run in one row of `values`, which an optimiser updates at once.
 
-    `gradients` has the same shape.
+    `gradients` has the same shape. Each MLP has room for a multiple of `NEURONS_AT_ONCE` neurons.
+    Those beyond its own have parameters of zero, which get gradients of zero and stay so.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self.shapes = {name: p.shape[1:] for name, p in parameters.items()}
+        self.rooms = {name: room(name, shape) for name, shape in self.shapes.items()}
         self.starts: dict[str, int] = {}
         size = 0
-        for name, shape in self.shapes.items():
+        for name, padded in self.rooms.items():
             self.starts[name] = size
-            size += math.ceil(shape.numel() / MOST_LANES) * MOST_LANES
+            size += math.ceil(math.prod(padded) / MOST_LANES) * MOST_LANES
         n_runs = len(next(iter(parameters.values())))
         self.values = torch.zeros(n_runs, size, dtype=torch.float32)
         self.values.grad = self.gradients = torch.zeros_like(self.values)
@@ -201,9 +203,24 @@ class FlatParameters:
         """Return each parameter's part of an array like `values`, `[run, …]`, in its memory."""
         views = {}
         for name, shape in self.shapes.items():
-            start = self.starts[name]
-            views[name] = flat[:, start : start + shape.numel()].unflatten(1, shape)
+            start, padded = self.starts[name], self.rooms[name]
+            whole = flat[:, start : start + math.prod(padded)].unflatten(1, padded)
+            views[name] = whole[:, *map(slice, shape)]
         return views
+
+
+def room(name: str, shape: Sequence[int]) -> list[int]:
+    """Return the shape in memory of a parameter of this shape."""
+    padded = [*shape]
+    dimension = {"up": 0, "down": 1}.get(name.split(".")[-2])
+    if dimension is not None and dimension < len(shape):  # the neurons'
+        padded[dimension] = padded_neurons(shape[dimension])
+    return padded
+
+
+def padded_neurons(count: int) -> int:
+    """Return the next multiple of `NEURONS_AT_ONCE`."""
+    return math.ceil(count / NEURONS_AT_ONCE) * NEURONS_AT_ONCE
 
 
 def rotation(turn: Float[Tensor, "row angle 2"], heads: int) -> tuple[Tensor, Tensor]:
@@ -260,7 +277,7 @@ class FusedStep:
             layers=config.layers,
             heads=config.heads,
             length=layout.length,
-            d_ff=config.d_ff,
+            d_ff=padded_neurons(config.d_ff),
             read=layout.loss_positions[0],
             causal=config.causal,
             pairs=len(self.token_of_pair),
@@ -321,11 +338,11 @@ def check_sizes(config: ModelConfig) -> None:
         and config.d_ff <= MOST_NEURONS
         and config.layout.length <= MOST_POSITIONS
     )
-    if not has_room or config.d_model != D_MODEL or config.d_ff % NEURONS_AT_ONCE:
+    if not has_room or config.d_model != D_MODEL:
         raise BadInput(
             f"The fused step supports up to {MOST_LAYERS} layers, d_model {D_MODEL}, d_ff up to "
-            f"{MOST_NEURONS} in multiples of {NEURONS_AT_ONCE}, and up to {MOST_POSITIONS} "
-            f"positions; this model has {config.layers} layers, d_model {config.d_model}, "
-            f"d_ff {config.d_ff} and {config.layout.length} positions: "
+            f"{MOST_NEURONS} and up to {MOST_POSITIONS} positions; this model has {config.layers} "
+            f"layers, d_model {config.d_model}, d_ff {config.d_ff} and {config.layout.length} "
+            "positions: "
             "choose another precision, such as auto."
         )

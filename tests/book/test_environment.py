@@ -1,5 +1,6 @@
 """The files that name packages and versions agree with each other, and name no host."""
 
+import os
 import re
 import subprocess
 import tomllib
@@ -100,3 +101,24 @@ def test_the_tracked_tree_stays_small():
     sizes = {name: (ROOT / name).stat().st_size for name in names}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     assert sum(sizes.values()) < 128 * 2**20, f"the largest: {', '.join(largest)}"
+
+
+@pytest.mark.needs("make")
+def test_only_an_interrupted_set_up_fetches_everything_anew(tmp_path):
+    for name in ("Makefile", "requirements.lock", "pyproject.toml", "workflow"):
+        (tmp_path / name).symlink_to(ROOT / name)
+
+    def commands() -> str:
+        command = ["make", "--dry-run", "--always-make", "setup"]
+        environment = {name: x for name, x in os.environ.items() if name != "MAKEFLAGS"}
+        made = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return made.stdout
+
+    assert "uv" in commands()
+    assert "--reinstall" not in commands()
+    (tmp_path / ".venv").mkdir()
+    assert commands().count("--reinstall") == 2  # the lock and PyTorch
+    (tmp_path / ".venv" / ".ready").touch()
+    assert "--reinstall" not in commands()

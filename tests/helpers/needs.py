@@ -189,6 +189,7 @@ NEEDS = {
     "git": Need(partial(run, "git", "--version"), "`apt-get install git`"),
     "a checkout that git reads": Need(checkout, "a clone of your own, or git's `safe.directory`"),
     "the whole history": Need(history, "a clone that is not shallow"),
+    "make": Need(partial(run, "make", "--version"), "`apt-get install make`"),
     "sha256sum": Need(partial(run, "sha256sum", "--version"), "`apt-get install coreutils`"),
     "a .venv that make set up": Need(
         partial(run, "make", "-C", str(ROOT), "--question", ".venv/.ready"), "`make setup`"

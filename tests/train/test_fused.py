@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.machine]
 
 SHAPES = {
     "two layers": ModelConfig(),
-    "one-layer decoder": ModelConfig(layers=1, causal=True),
+    "one-layer decoder, 100 neurons": ModelConfig(layers=1, causal=True, d_ff=100),
     "31 positions, more neurons": ModelConfig(width=10, d_ff=512),
     "three layers, 32 heads": ModelConfig(layers=3, heads=32),
 }
@@ -104,6 +104,8 @@ def compare(trainer, build, seed, masks, count):
     # one near a tie
     assert all((row[x] - expected[x]).abs().max() <= 1.01 / count for x in ("accuracy", "whole"))
     ours = step.gradients
+    in_use = sum(gradient.count_nonzero() for gradient in ours.values())
+    assert step.flat.gradients.count_nonzero() == in_use  # none of neurons that are padding
     assert distance(ours, gradients) < tolerance
     assert all(distance({name: ours[name]}, {name: gradients[name]}) < of_worst for name in ours)
 
@@ -143,7 +145,8 @@ def drawn(config, seed, threshold=THRESHOLD):
             yield torch.stack([rows(128) for _ in queries])[None]
         hidden, out = [], []
         for _ in queries:
-            hidden.append(torch.cat([rows(128) for _ in range(config.d_ff // 128)], -1))
+            padded = torch.cat([rows(128) for _ in range(math.ceil(config.d_ff / 128))], -1)
+            hidden.append(padded[:, : config.d_ff])
             out.append(rows(128))
         yield torch.stack(hidden)[None]
         yield torch.stack(out)[None]
