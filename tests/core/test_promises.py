@@ -592,6 +592,7 @@ MOVED = {
     "half and to double": lambda m: m.half().double(),
     "pickled": lambda m: pickle.loads(pickle.dumps(m)),
     "without memory and back": lambda m: onto_meta(m).to_empty(device="cpu"),
+    "without memory": lambda m: onto_meta(m),
 }
 
 

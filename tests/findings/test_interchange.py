@@ -12,6 +12,7 @@ from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
+from carry_fast.swaps import PatchedPasses
 from carry_paper import catalogue
 from carry_paper.findings import interchange_maps, typology
 from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
@@ -234,6 +235,25 @@ def test_what_the_decision_head_leaves_is_that_of_its_patch(monkeypatch):
     value = typology.own_sum(model, 80)["value"]
     assert value == pytest.approx(sum(stays) / len(stays))
     assert 0 < value < 1
+
+
+def test_shares_of_swapped_neurons_are_those_of_patches():
+    model, generator = random_model(SMALL, 3, noise=0.5), torch.Generator().manual_seed(0)
+    pairs = {}
+    for column in range(SMALL.width - 1):
+        pairs[column] = sample_pairs(Contrast("carry_in", column), 60, generator, SMALL.layout)
+    rows = typology.neuron_swaps(model, pairs)
+    for row, (name, neurons) in zip(rows.itertuples(), typology.neuron_sets(model), strict=True):
+        hits = []
+        for column, numbers in pairs.items():
+            patches, position = PatchedPasses(model, numbers), SMALL.layout.answer[column]
+            for base in (0, 1):
+                digit = patches.swapped_neurons(neurons, position, base)[:, column]
+                answers = patches.answers[1 - base][:, column], patches.answers[base][:, column]
+                hits.append(torch.stack([digit == answer for answer in answers]))
+        shares = torch.cat(hits, 1).double().mean(1).tolist()
+        assert (row.set, row.neurons) == (name, neurons.sum())
+        assert [row.accuracy, row.stays] == pytest.approx(shares)
 
 
 @pytest.fixture(scope="module")
