@@ -207,6 +207,13 @@ def test_the_place_of_a_state_is_its_mean_over_both_halves_of_the_own_digit_sums
     assert corners.places(column)["nine"] == pytest.approx(0.3, abs=0.02)
 
 
+def test_each_half_of_the_own_digit_sums_is_swapped_along_its_own_line():
+    model, column = planted(PLANTED["two ends"])
+    bases = torch.eye(32)[[A]], torch.eye(32)[[B]]
+    for moved in corners.moved_by(model, column, bases, corners.carry_swaps(column)).values():
+        assert torch.equal(moved, corners.fold_of(column.own) == 0)
+
+
 def test_a_failing_line_fails_in_the_states_whose_nines_are_in_the_way(measured):
     name, _, _, fields = measured
     if name != "a nine beside the carries":
