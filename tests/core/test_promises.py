@@ -126,6 +126,7 @@ REFUSED = {
     "no intervention": lambda m: measure.accuracy(m, A, B, []),
     "attention to no class": lambda m: measure.class_attention(m, [], 3, 0),
     "sums of no class": lambda m: carries.sample_classes([], 3, GENERATOR),
+    "a seed beyond 64 bits with a sign": lambda m: measure.sample(1, 2, seed=2**63),
 }
 
 
