@@ -176,6 +176,12 @@ def test_as_data():
     ]
 
 
+@pytest.mark.parametrize("text", ["1", '{"kind": "x"}', '{"zz": [1]}', "[1", "[" * 99_999], ids=len)
+def test_text_that_is_no_intervention_is_refused_in_one_line(text):
+    with pytest.raises(BadInput, match="is not an intervention"):
+        Ablation.from_json(text)
+
+
 NONE_SUCH = [
     Ablation(heads={(1, 2)}),
     Patch(mlps={2}, source=(1, 2)),

@@ -126,6 +126,7 @@ REFUSED = {
     "no intervention": lambda m: measure.accuracy(m, A, B, []),
     "attention to no class": lambda m: measure.class_attention(m, [], 3, 0),
     "sums of no class": lambda m: carries.sample_classes([], 3, GENERATOR),
+    "a seed beyond 64 bits with a sign": lambda m: measure.sample(1, 2, seed=2**63),
 }
 
 
@@ -592,6 +593,7 @@ MOVED = {
     "half and to double": lambda m: m.half().double(),
     "pickled": lambda m: pickle.loads(pickle.dumps(m)),
     "without memory and back": lambda m: onto_meta(m).to_empty(device="cpu"),
+    "without memory": lambda m: onto_meta(m),
 }
 
 

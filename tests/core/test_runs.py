@@ -87,7 +87,9 @@ def test_what_contradicts_a_path_s_records_is_one_line(root, of, wrong):
     path = root / NAME / "paper"
     with pytest.raises(BadInput, match="recipe 'paper': leave both out with a path"):
         of(path, **wrong)
-    assert load(path, "ours", recipe="paper").source == "ours"
+    save(root, "author")
+    for recipe, source in (("paper", "ours"), ("author", "author")):
+        assert load(root / NAME / recipe, source, recipe=recipe).source == source
 
 
 def test_the_installed_package_says_which_runs_it_has_and_where_the_others_are(

@@ -51,7 +51,7 @@ def test_attention_of_any_stream(shape):
 
 
 @pytest.mark.parametrize("shape", TRIED)
-def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
+def test_a_watcher_of_some_points_or_all_sees_what_the_model_computes(shape):
     config = SHAPES[shape]
     model, (a, b) = random_model(config, 3, noise=0.3).double(), drawn(config)
     read, tokens = config.layout.answer, tokens_of(config)
@@ -64,6 +64,10 @@ def test_a_watcher_of_some_points_sees_what_the_model_computes(shape):
         answers = measure.predict(model, a, b, ablations, watch=watch)
         assert_close(seen[name], activations_at(model, tokens, [name], read)[name], msg=name)
         assert all(map(torch.equal, answers, unwatched)), name
+    everything = {}
+    measure.predict(model, a, b, ablations, watch=everything.setdefault)
+    for name, expected in activations_at(model, tokens, config.hook_names[:-1], read).items():
+        assert_close(everything[name], expected, msg=name)
 
 
 def test_only_zero_ablations_of_whole_parts_need_no_hook():

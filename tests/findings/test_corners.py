@@ -201,6 +201,19 @@ def test_planted_networks_tell_apart(measured):
         assert fields["seconds"]["principal"] >= corners.IN_EACH_STATE
 
 
+def test_the_place_of_a_state_is_its_mean_over_both_halves_of_the_own_digit_sums():
+    _, column = planted(PLANTED["two ends"])
+    column.resid_mid[column.place(NINE), corners.fold_of(column.own) == 1, A] += 0.6
+    assert corners.places(column)["nine"] == pytest.approx(0.3, abs=0.02)
+
+
+def test_each_half_of_the_own_digit_sums_is_swapped_along_its_own_line():
+    model, column = planted(PLANTED["two ends"])
+    bases = torch.eye(32)[[A]], torch.eye(32)[[B]]
+    for moved in corners.moved_by(model, column, bases, corners.carry_swaps(column)).values():
+        assert torch.equal(moved, corners.fold_of(column.own) == 0)
+
+
 def test_a_failing_line_fails_in_the_states_whose_nines_are_in_the_way(measured):
     name, _, _, fields = measured
     if name != "a nine beside the carries":

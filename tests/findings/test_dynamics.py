@@ -290,6 +290,12 @@ def test_a_training_of_which_an_epoch_is_only_a_segment_has_no_curves(monkeypatc
         Evidence("ours").curves(loaded.group)
 
 
+@pytest.mark.usefixtures("data")
+def test_a_group_without_runs_has_no_curves():
+    with pytest.raises(BadInput, match="No learning curves of n2_s0.3_w0.2"):
+        Evidence("ours").curves("n2_s0.3_w0.2")
+
+
 def exact_match(train: np.ndarray, test: np.ndarray) -> dict[str, np.ndarray]:
     whole = {"train_whole": train[None].astype(float), "test_whole": test[None].astype(float)}
     return {"runs": np.array([0]), "epochs": EPOCH} | whole

@@ -1,7 +1,5 @@
 """Interchange interventions, by brute force and on networks whose algorithm was made by hand."""
 
-import json
-
 import pandas as pd
 import pytest
 import torch
@@ -14,6 +12,7 @@ from carry_core.interventions import Patch
 from carry_core.model import ModelConfig, Transformer
 from carry_core.pairs import Contrast, sample_pairs
 from carry_core.sums import Layout
+from carry_fast.swaps import PatchedPasses
 from carry_paper import catalogue
 from carry_paper.findings import interchange_maps, typology
 from carry_paper.findings.interchange import CELL, Cell, PairCounts, swap_cells, sweep
@@ -238,6 +237,25 @@ def test_what_the_decision_head_leaves_is_that_of_its_patch(monkeypatch):
     assert 0 < value < 1
 
 
+def test_shares_of_swapped_neurons_are_those_of_patches():
+    model, generator = random_model(SMALL, 3, noise=0.5), torch.Generator().manual_seed(0)
+    pairs = {}
+    for column in range(SMALL.width - 1):
+        pairs[column] = sample_pairs(Contrast("carry_in", column), 60, generator, SMALL.layout)
+    rows = typology.neuron_swaps(model, pairs)
+    for row, (name, neurons) in zip(rows.itertuples(), typology.neuron_sets(model), strict=True):
+        hits = []
+        for column, numbers in pairs.items():
+            patches, position = PatchedPasses(model, numbers), SMALL.layout.answer[column]
+            for base in (0, 1):
+                digit = patches.swapped_neurons(neurons, position, base)[:, column]
+                answers = patches.answers[1 - base][:, column], patches.answers[base][:, column]
+                hits.append(torch.stack([digit == answer for answer in answers]))
+        shares = torch.cat(hits, 1).double().mean(1).tolist()
+        assert (row.set, row.neurons) == (name, neurons.sum())
+        assert [row.accuracy, row.stays] == pytest.approx(shares)
+
+
 @pytest.fixture(scope="module")
 def small_map():
     """The map of a hand-made model, at the answer's own positions."""
@@ -262,17 +280,15 @@ def test_records_are_stored_and_read_back(monkeypatch, tmp_path, small_map):
     monkeypatch.setattr(
         interchange_maps,
         "sweep",
-        lambda model, *counts, control=False, **more: small_map.assign(right=0.5),
+        lambda model, *counts, control=False, **more: small_map.assign(right=0.5 - 0.2 * control),
     )
     maps = interchange_maps.measure_group("ours", "n2_s0.3_w0.2")
-    rows = json.loads(maps[~maps.control][interchange_maps.COLUMNS].to_json(orient="records"))
-    assert list(rows[0]) == interchange_maps.COLUMNS
     path = interchange_maps.save("ours", "n2_s0.3_w0.2", maps)
     assert len(pd.read_csv(path)) < 2 * len(maps) / 3
     for control in (False, True):
         loaded = interchange_maps.load("ours", "n2_s0.3_w0.2", control=control)
-        assert (loaded.right == 0.5).all()
-        read, written = in_order(loaded), in_order(pd.DataFrame(rows))
+        assert (loaded.right == 0.5 - 0.2 * control).all()
+        read, written = in_order(loaded), in_order(maps[maps.control == control])
         pd.testing.assert_frame_equal(read, written, check_dtype=False)
     with pytest.raises(BadInput, match="carry interchange --source author n2_s0.3_w0.2 --save"):
         interchange_maps.load("author", "n2_s0.3_w0.2")

@@ -319,6 +319,14 @@ def test_length_is_shown_by_runs_that_forget_unprimed_and_remember_primed(plante
     assert shows(measurement) == [False, False]
 
 
+def test_the_best_on_longer_sums_is_that_of_the_first_1000_epochs(planted, monkeypatch):
+    evidence = planted("paper", {PAD6: [0.4, 0.2, 0.9, 0.1]})  # of 2500 epochs
+    assert lengths.best_on_longer_sums(evidence).value[0] == pytest.approx(0.4)
+    monkeypatch.setattr(lengths, "LAST_OF_RANGE", 2501)
+    with pytest.raises(BadInput, match="up to epoch 2501; these have 2500"):
+        lengths.best_on_longer_sums(evidence)
+
+
 def test_short_runs_of_ours_do_not_speak_to_epochs_of_the_paper(planted):
     quick = planted("quick", {})
     for name in (

@@ -376,6 +376,7 @@ def test_a_head_attends_to_a_column_more_than_the_other(
     monkeypatch.setattr(measure, "decision_head", lambda model: 1)
     measurement = measured(name, Evidence("ours"))
     assert judged(measurement) == (pytest.approx([0.21, 0.19, 0.21]), [True, False, False])
+    assert measurement.fields[0]["decision_head"] == "1:1"
 
 
 def test_heads_share_what_both_give(models, monkeypatch):
