@@ -37,23 +37,19 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     `runs` has the rows of `corners.coordinates`, by the title of the panel. The built page has all
     panels in a row, and on a phone two.
     """
-    titles = list(runs)
-    abreast = min(ABREAST, len(titles)) or 1  # without a run, an empty panel
+    abreast = min(ABREAST, len(runs)) or 1
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
-    parts = parts_beside(figure, max(1, -(-len(titles) // abreast)))
-    entries = legend_dots([*LABELS.values()], [*COLOURS.values()])
+    parts = parts_beside(figure, max(1, -(-len(runs) // abreast)))  # one is empty without a run
     first = None
-    for i, part in enumerate(parts):
-        for place in range(abreast):
-            ax = part.add_subplot(1, abreast, place + 1, sharex=first, sharey=first)
-            first = first or ax
-            if i * abreast + place < len(titles):
-                title = titles[i * abreast + place]
-                _draw_run(ax, runs[title])
-                ax.set(title=title, ylabel="" if place else "towards nine")
-                ax.tick_params(labelleft=not place)
-            else:
-                ax.set_visible(False)
+    for i, (title, rows) in enumerate(runs.items()):
+        part, place = parts[i // abreast], i % abreast
+        ax = part.add_subplot(1, abreast, place + 1, sharex=first, sharey=first)
+        first = first or ax
+        _draw_run(ax, rows)
+        ax.set(title=title, ylabel="" if place else "towards nine")
+        ax.tick_params(labelleft=not place)
+    entries = legend_dots([*LABELS.values()], [*COLOURS.values()])
+    for part in parts:
         legend_below(part, entries, 2, title="the next column adds to", fontsize=7)
     return figure
 

@@ -40,34 +40,19 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
         assert ax.images[0].get_clim() == (0, 1)
 
 
-@pytest.fixture
-def history() -> dict[str, np.ndarray]:
-    """Two runs, the second 10 epochs shorter."""
-    rng = np.random.default_rng(0)
-    histories = {
-        f"{part}_{curve}": rng.random((2, 50)) + 0.01
-        for part in ("train", "test")
-        for curve in ("loss", "whole")
-    }
-    histories["weight_norm"] = 1000 + 10 * rng.random((2, 50))
-    for values in histories.values():
+def test_the_ends_have_best_and_last_of_every_run():
+    """Of two runs, the second is 10 epochs shorter."""
+    names = ("test_whole", "test_loss", "weight_norm")
+    curves = dict(zip(names, np.random.default_rng(0).random((3, 2, 50)), strict=True))
+    curves["weight_norm"] *= 1000
+    for values in curves.values():
         values[1, 40:] = np.nan
-    return histories | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)}
-
-
-def test_the_ends_have_best_and_last_of_every_run(history):
-    table = ends(history)
+    table = ends(curves | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)})
     for i, (run, end) in enumerate({3: 50, 5: 40}.items()):
-        whole, loss, norm = (
-            history[key][i, :end] for key in ("test_whole", "test_loss", "weight_norm")
-        )
+        whole, loss, norm = (curves[name][i, :end] for name in names)
         row = table.loc[run]
-        assert list(row["exact match"]) == [
-            max(whole),
-            list(whole).index(max(whole)) + 1,
-            whole[-1],
-        ]
-        assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
+        assert list(row["exact match"]) == [whole.max(), whole.argmax() + 1, whole[-1]]
+        assert list(row["loss"]) == [loss.min(), loss.argmin() + 1, loss[-1]]
         assert list(row["squared norm"]) == [round(norm[0]), round(norm[-1])]
 
 
