@@ -53,7 +53,7 @@ LINK = re.compile(
 )  # as matplotlib writes the url of a bar
 SIDE = re.compile(
     r'<g id="[\w-]*side-'
-)  # begins a part of a figure, as carry_paper.plots.sides names it
+)  # begins a part of a figure, as carry_paper.plots.style names it
 GROUP = re.compile(r"<(/?)g\b[^>]*>")
 SIZE = re.compile(r' width="[^"]*" height="[^"]*" viewBox="0 0 ([\d.]+) ([\d.]+)"')
 IDS = re.compile(r'(\bid="|href="#|url\(#)')

@@ -42,8 +42,8 @@ from carry_core.model import Transformer
 from carry_paper import catalogue
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, carry_line, corners, dynamics, geometry, line_table
-from carry_paper.plots.attention import attention_bar, attention_map
-from carry_paper.plots.style import WIDTH, style, svg
+from carry_paper.plots.attention import attention_map
+from carry_paper.plots.style import ATTENTION, WIDTH, colour_bar, style, svg
 from carry_train.files import replacing
 from carry_train.groups import MAIN, find
 
@@ -415,7 +415,7 @@ def still(path: Path) -> Path:
     pair = (torch.tensor([a]), torch.tensor([b]))
     pattern = measure.attention(model, *pair).numpy()
     tokens = sums.encode(*pair, config.layout)
-    symbols = [sums.SYMBOLS[token] for token in tokens[0].tolist()]
+    symbols = dict(enumerate(sums.SYMBOLS[token] for token in tokens[0].tolist()))
 
     def answer(**ablated: Any) -> str:
         logits = model(tokens, Ablation(**ablated).hook(model), config.layout.answer)
@@ -426,7 +426,7 @@ def still(path: Path) -> Path:
     for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
         attention_map(ax, pattern[layer, head], symbols, symbols)
         ax.set_title(f"without head {layer}:{head}: {answer(heads={(layer, head)})}")
-    attention_bar(figure, panels)
+    colour_bar(figure, panels, ATTENTION, "attention")
     title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
     figure.suptitle(title)
     with replacing(path) as temporary:

@@ -1,14 +1,13 @@
 """Heat maps of attention and of swaps, and shares of attention (Fig. 2, 3, 9, 15, 18, 21, 23)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from carry_paper.plots.style import (
     ACCURACY,
     ATTENTION,
     CLASS_COLOURS,
+    DOTTED,
     FAINT,
     INK,
     PLACES,
@@ -30,28 +30,53 @@ from carry_paper.plots.style import (
 )
 
 SYMBOLS = ListedColormap(["#FEFEFE", "#B5BAC4", "#4A5160"])  # of a carry class: 0, 1, 2
-Marks = Sequence[str] | Mapping[float, str]  # in order, or by place
+Marks = Mapping[Any, str]  # words by their place on an axis
 
 
-def attention_map(
-    ax: Axes,
-    pattern: NDArray[Any],
-    queries: Marks,
-    keys: Marks,
-    tokens: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> None:
-    """Draw a heat map of attention, with marks at its rows (`queries`) and columns (`keys`).
-
-    `tokens` has the names of its queries and keys, for readers who point at a cell.
-    """
-    image = ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1)
-    if tokens is not None:
-        name_cells(image, *tokens)
-    for axis, marks in ((ax.xaxis, keys), (ax.yaxis, queries)):
-        places = marks if isinstance(marks, Mapping) else dict(enumerate(marks))
-        axis.set_ticks([*places], [*places.values()])
+def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) -> None:
+    """Draw a heat map of attention, with marks at its rows (`queries`) and columns (`keys`)."""
+    ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1)
+    ax.set_xticks([*keys], [*keys.values()])
+    ax.set_yticks([*queries], [*queries.values()])
     ax.tick_params(length=0, pad=1.5, labelsize=7)
     ax.spines[:].set_visible(True)
+
+
+def sum_map(ax: Axes, pattern: NDArray[Any], layout: Layout, queries: Marks, keys: Marks) -> None:
+    """Draw a heat map of attention in sums, of all queries or of the answer's alone.
+
+    `queries` and `keys` are marks by the position of a token.
+    """
+    rows = layout.answer if len(pattern) == layout.width else range(layout.length)
+    marks = {place - rows[0]: name for place, name in queries.items() if place >= rows[0]}
+    attention_map(ax, pattern, marks, keys)
+    names = token_names(layout)
+    name_cells(ax.images[0], [names[row] for row in rows], names)
+
+
+def map_grid(
+    figure: Any,
+    rows: Mapping[str, Any],
+    columns: Sequence[str],
+    layout: Layout,
+    queries: Marks,
+    room: int = 0,
+) -> None:
+    """Draw rows of attention `[column, query, key]`, by their names, and name the columns.
+
+    There is `room` for as many columns if there are fewer.
+    """
+    size = len(rows), max(len(columns), room)
+    heights = [np.shape(row)[1] for row in rows.values()]
+    axes = figure.subplots(*size, squeeze=False, height_ratios=heights)
+    for ax in axes[:, len(columns) :].flat:
+        ax.set_visible(False)
+    for i, patterns in enumerate(rows.values()):
+        keys = number_marks(layout) if i == len(rows) - 1 else {}
+        for j, pattern in enumerate(patterns):
+            sum_map(axes[i, j], pattern, layout, {} if j else queries, keys)
+    name_grid(axes, rows, columns)
+    colour_bar(figure, axes, ATTENTION, "attention", location="right")
 
 
 def attention_grid(
@@ -64,22 +89,15 @@ def attention_grid(
     `[class, layer, head, query, key]`, the names of the `classes` and the number of the
     `decision_head`.
     """
-    n_classes, n_layers, n_heads = side["attention"].shape[:3]
-    names, keys, queries = token_names(layout), number_marks(layout), query_marks(layout)
-    height = layout.width if only_answer else layout.length
-    heights = [height] * (n_layers - 1) * n_heads + [layout.width] * n_heads
-    axes = figure.subplots(n_layers * n_heads, n_classes, squeeze=False, height_ratios=heights)
-    for (row, i), ax in np.ndenumerate(axes):
-        layer, head = divmod(row, n_heads)
+    attention = side["attention"]
+    n_layers, n_heads = attention.shape[1:3]
+    rows = {}
+    for (layer, head), name in zip(np.ndindex(n_layers, n_heads), _heads(side), strict=True):
         is_answer = only_answer or layer == n_layers - 1
-        rows = [*layout.answer] if is_answer else [*range(layout.length)]
-        marks: Marks = [queries[row] for row in rows] if is_answer else queries
-        marks = {} if i or only_answer else marks
-        words = [names[query] for query in rows], names
-        pattern = side["attention"][i, layer, head][rows]
-        attention_map(ax, pattern, marks, keys if row == len(axes) - 1 else {}, words)
-    name_grid(axes, _heads(side), side["classes"])
-    attention_bar(figure, axes, "right")
+        queries = [*layout.answer] if is_answer else [*range(layout.length)]
+        rows[name] = attention[:, layer, head][:, queries]
+    marks = {} if only_answer else query_marks(layout)
+    map_grid(figure, rows, [*side["classes"]], layout, marks)
 
 
 def long_sum_maps(figure: SubFigure, side: Arrays, layout: Layout, n_long: int) -> None:
@@ -90,22 +108,19 @@ def long_sum_maps(figure: SubFigure, side: Arrays, layout: Layout, n_long: int) 
     that of `attention_grid`.
     """
     n_layers, n_heads = side["attention"].shape[1:3]
-    names, width = token_names(layout), layout.width
+    width = layout.width
     parts = {"a": (0, width), "b": (width + 1, width)}
     parts |= {"long": (layout.answer[0], n_long)}
     parts |= {"trained": (layout.answer[0] + n_long, width - n_long)}
     queries = {first + (length - 1) / 2: name for name, (first, length) in parts.items()}
     grid = figure.add_gridspec(n_heads, (n_layers - 1) * n_heads + 1)
-    axes = []
     for (layer, head), name in zip(np.ndindex(n_layers, n_heads), _heads(side), strict=True):
         is_last = layer == n_layers - 1
         place = grid[head, -1] if is_last else grid[:, layer * n_heads + head]
         ax = figure.add_subplot(place, title=name)
         rows = [*layout.answer] if is_last else [*range(layout.length)]
-        marks = {place - rows[0]: name for place, name in queries.items() if place >= rows[0]}
-        words = [names[query] for query in rows], names
         pattern = side["attention"][:, layer, head].mean(0)[rows]
-        attention_map(ax, pattern, marks, number_marks(layout), words)
+        sum_map(ax, pattern, layout, queries, number_marks(layout))
         for i in range(width):
             a, b, answer = i, i + width + 1, layout.answer[i]
             colour = TOO_LARGE if i < n_long else FAINT
@@ -114,27 +129,21 @@ def long_sum_maps(figure: SubFigure, side: Arrays, layout: Layout, n_long: int) 
                     corner = key - 0.5, query - rows[0] - 0.5
                     look: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": 0.9}
                     ax.add_patch(Rectangle(corner, 1, 1, **look))
-        axes.append(ax)
-    attention_bar(figure, axes, "right")
+    colour_bar(figure, figure.axes, ATTENTION, "attention", location="right")
 
 
-def number_marks(layout: Layout) -> Mapping[float, str]:
+def number_marks(layout: Layout) -> Marks:
     """Return the names of the numbers, `a`, `b` and `=`, at the middle of each."""
     starts = {"a": 0, "b": layout.width + 1, "=": layout.length - layout.width}
     return {start + (layout.width - 1) / 2: name for name, start in starts.items()}
 
 
-def query_marks(layout: Layout) -> dict[float, str]:
+def query_marks(layout: Layout) -> Marks:
     """Return the names of the rows of a map: the numbers' at their middle, each answer digit's."""
     numbers = {place: name for place, name in number_marks(layout).items() if name != "="}
-    return numbers | dict(zip(layout.answer, _answer_marks(layout), strict=True))
-
-
-def _answer_marks(layout: Layout) -> Sequence[str]:
-    """Return the names of the answer's digits: `hundreds`, `tens`, …; of a long sum, numbers."""
-    if layout.width <= len(PLACES):
-        return PLACES[-layout.width :]
-    return [name.removeprefix("pos") for name in layout.position_names]
+    numbered = [name.removeprefix("pos") for name in layout.position_names]
+    names = PLACES[-layout.width :] if layout.width <= len(PLACES) else numbered
+    return numbers | dict(zip(layout.answer, names, strict=True))
 
 
 def token_names(layout: Layout) -> list[str]:
@@ -144,11 +153,6 @@ def token_names(layout: Layout) -> list[str]:
         digits = [*PLACES[-layout.width :]]
     a, b, answer = ([f"{digit} of {of}" for digit in digits] for of in ("a", "b", "the answer"))
     return [*a, "+", *b, *answer]
-
-
-def attention_bar(figure: Any, axes: Any, location: Literal["right", "bottom"] = "bottom") -> None:
-    """Draw the bar of colours of some maps of attention."""
-    colour_bar(figure, axes, ATTENTION, "attention", location=location)
 
 
 def _heads(side: Arrays) -> list[str]:
@@ -185,37 +189,29 @@ def shares_by_class(figure: SubFigure, side: Arrays) -> None:
 
 
 @with_data
-def shares_by_position(
-    sides: Mapping[str, pd.DataFrame], n_long: int | Mapping[str, int]
-) -> Figure:
+def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: Mapping[str, int]) -> Figure:
     """Return a figure of attention by position: a panel for each kind, a line for each head.
 
     `sides` are frames of `findings.lengths.attention_shares`, by side or group. A dotted line marks
-    the end of the `n_long` leading positions, of all sides or by name.
+    the end of the `n_long` leading positions.
     """
-    import seaborn as sns
-
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))
-    line: dict[str, Any] = {"marker": "o", "markersize": 4, "estimator": None, "legend": False}
-    line |= {"units": "run", "palette": colours}
 
     def draw(figure: SubFigure, name: str) -> None:
-        shares, border = sides[name], n_long if isinstance(n_long, int) else n_long[name]
-        kinds = shares["kind"].unique()
-        for ax, kind in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
-            rows = shares[shares["kind"] == kind]
-            sns.lineplot(rows, x="position", y="share", hue="head", **line, ax=ax)
-            ax.axvline(border - 0.5, color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
-            ax.set(
-                title=kind.replace(" to ", "\nto "), ylim=(-0.02, 1.02), ylabel="share of attention"
-            )
+        kinds = sides[name].groupby("kind", sort=False)
+        for ax, (kind, rows) in zip(
+            figure.subplots(1, len(kinds), sharey=True), kinds, strict=True
+        ):
+            for (head, _), of in rows.groupby(["head", "run"]):
+                look: dict[str, Any] = {"color": colours[head], "markersize": 4, "label": head}
+                ax.plot(of.position, of.share, "o-", **look)
+            ax.axvline(n_long[name] - 0.5, **DOTTED)
+            ax.set(title=kind.replace(" to ", "\nto "), xlabel="position", ylim=(-0.02, 1.02))
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.axes[0].set_ylabel("share of attention")
 
-    legend = [
-        Line2D([], [], color=colour, marker="o", label=head) for head, colour in colours.items()
-    ]
-    return subfigures({name: name for name in sides}, draw, height=2.2, stacked=True, legend=legend)
+    return subfigures({name: name for name in sides}, draw, height=2.2, stacked=True)
 
 
 def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layout: Layout) -> None:
@@ -253,16 +249,10 @@ def run_grid(figure: SubFigure, side: Arrays, layout: Layout, heads: Sequence[st
     `side` has the attention of each `run` as `pattern` `[run, head, query, key]`. Without names of
     `heads`, they are those of the first layer.
     """
-    n_runs, n_heads = side["pattern"].shape[:2]
-    heads = heads or [f"0:{head}" for head in range(n_heads)]
-    axes: Any = figure.subplots(len(heads), max(n_runs, RUNS_IN_A_ROW), squeeze=False)
-    for ax in axes[:, n_runs:].flat:
-        ax.set_visible(False)
-    for (head, i), ax in np.ndenumerate(axes[:, :n_runs]):
-        keys = number_marks(layout) if head == len(heads) - 1 else {}
-        attention_map(ax, side["pattern"][i, head], [] if i else _answer_marks(layout), keys)
-    name_grid(axes, heads, map("run {}".format, side["run"]))
-    attention_bar(figure, axes, "right")
+    patterns = side["pattern"].swapaxes(0, 1)
+    rows = dict(zip(heads or map("0:{}".format, range(len(patterns))), patterns, strict=True))
+    runs = [f"run {run}" for run in side["run"]]
+    map_grid(figure, rows, runs, layout, query_marks(layout), room=RUNS_IN_A_ROW)
 
 
 def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[Sequence[int], NDArray[Any]]]) -> None:
@@ -273,11 +263,10 @@ def epoch_grid(figure: SubFigure, maps: Mapping[int, tuple[Sequence[int], NDArra
     axes = figure.subplots(len(maps), 6, squeeze=False)
     for row, (number, (epochs, patterns)) in zip(axes, maps.items(), strict=True):
         for ax, (head, i) in zip(row, np.ndindex(2, 3), strict=True):
-            ax.imshow(patterns[i, head], cmap=ATTENTION, vmin=0, vmax=1)
+            attention_map(ax, patterns[i, head], {}, {})
             ax.set_title(f"0:{head}, epoch {epochs[i]}")
-            ax.set(xticks=[], yticks=[])
         row[0].set_ylabel(f"run {number}")
-    attention_bar(figure, axes)
+    colour_bar(figure, axes, ATTENTION, "attention")
 
 
 TILES_IN_A_ROW = 7
@@ -293,8 +282,7 @@ def class_tiles(figure: SubFigure, tiles: Mapping[str, NDArray[Any]]) -> None:
     for ax in axes[len(tiles) :]:
         ax.axis("off")
     for ax, (name, tile) in zip(axes, tiles.items(), strict=False):
-        ax.imshow(np.concatenate(tile), cmap=ATTENTION, vmin=0, vmax=1)
+        attention_map(ax, np.concatenate(tile), {}, {})
         ax.axhline(tile.shape[1] - 0.5, color=INK, linewidth=0.8)
-        ax.set(xticks=[], yticks=[], title=name)
-        ax.spines[:].set_visible(True)
-    attention_bar(figure, axes)
+        ax.set_title(name)
+    colour_bar(figure, axes, ATTENTION, "attention")

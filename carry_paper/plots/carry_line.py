@@ -6,11 +6,19 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, DASHED, DOTTED, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import (
+    CLASS_COLOURS,
+    DASHED,
+    DOTTED,
+    FAINT,
+    INK,
+    WIDTH,
+    legend_below,
+    with_data,
+)
 
 EARLY, LATE = CLASS_COLOURS[0], CLASS_COLOURS[3]
 COLOURS = {"author": CLASS_COLOURS[0], "ours": CLASS_COLOURS[3]}  # as in the strips of a box
@@ -28,25 +36,15 @@ def draw_profile(ax: Axes, profile: Sequence[Mapping[str, float | int]]) -> None
     ax.axhline(0, color=FAINT, linewidth=0.5)
     ax.axvline(9, **DOTTED)
     for chain, of in rows.groupby("chain"):
-        dashes = DASHES[int(chain)]
-        ax.plot(of.digit_sum, of.early + of.late, color=INK, linewidth=0.7, linestyle=dashes)
-        ax.plot(of.digit_sum, of.early, color=EARLY, linestyle=dashes)
-        ax.plot(of.digit_sum, of.late, color=LATE, linestyle=dashes)
+        look: dict[str, Any] = {"linestyle": DASHES[int(chain)]}
+        ax.plot(of.digit_sum, of.early, color=EARLY, label="early part", **look)
+        ax.plot(of.digit_sum, of.late, color=LATE, label="late part", **look)
+        both = of.early + of.late
+        ax.plot(of.digit_sum, both, color=INK, linewidth=0.7, label="their sum", **look)
+    for chain, label in enumerate(("no carry into the next column", "a carry into it")):
+        ax.plot([], [], color=FAINT, linestyle=DASHES[chain], label=label)
     ax.set_xticks(DIGIT_SUM_TICKS)
     ax.set_xlim(-0.5, 18.5)
-
-
-def legend_entries() -> list[Line2D]:
-    """Return the entries of a legend for `draw_profile`."""
-    entries = []
-    for label, colour in (("early part", EARLY), ("late part", LATE), ("their sum", INK)):
-        entries.append(Line2D([], [], color=colour, label=label))
-    labels = {0: "no carry into the next column", 1: "a carry into it"}
-    for chain, label in labels.items():
-        entry = Line2D([], [], color=FAINT, label=label)
-        entry.set(linestyle=DASHES[chain])
-        entries.append(entry)
-    return entries
 
 
 @with_data
@@ -59,7 +57,7 @@ def two_runs(columns: pd.DataFrame) -> Figure:
         ax.set_title(column["title"])
         ax.set_xlabel("digit sum of the next column")
     axes[0].set_ylabel("coordinate along the line")
-    figure.legend(handles=legend_entries(), loc="outside lower center", ncols=5)
+    legend_below(figure)
     return figure
 
 
@@ -74,12 +72,12 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     ax = figure.subplots()
     shift = {"author": 0.12, "ours": -0.15}
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
+        owner = "author’s" if source == "author" else "our"
+        words = f"{owner} runs, {'on one line' if on_line else 'not on one'}"
         y = of.group.map(in_order.index) + shift[source]
         look: dict[str, Any] = {"color": COLOURS[source], "marker": MARKERS[bool(on_line)]}
-        dots = ax.scatter(of.late, y, s=20, linewidths=0, **look)
-        rows = zip(of.group, of.run, of.late, strict=True)
-        owner = "author’s" if source == "author" else "our"
-        name_dots(dots, [f"{group}, {owner} run {run}: {late:.2f}" for group, run, late in rows])
+        dots = ax.scatter(of.late, y, s=20, linewidths=0, label=words, **look)
+        name_dots(dots, f"{{group}}, {owner} run {{run}}: {{late:.2f}}", of)
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
         ax.axvline(edge, **DASHED)
     for y, group in enumerate(in_order):
@@ -87,11 +85,5 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     ax.set_yticks([])
     ax.spines.left.set_visible(False)
     ax.set(xlabel="late share", xlim=(-0.02, 1.03), ylim=(-0.6, len(in_order) - 0.4))
-    entries = []
-    for source, label in (("ours", "ours"), ("author", "the author’s")):
-        for on_line, words in ((True, "on one line"), (False, "not")):
-            entry = Line2D([], [], linestyle="none", label=f"{label}, {words}")
-            entry.set(color=COLOURS[source], marker=MARKERS[on_line])
-            entries.append(entry)
-    figure.legend(handles=entries, loc="outside lower center", ncols=4)
+    legend_below(figure)
     return figure

@@ -10,8 +10,14 @@ from matplotlib.figure import Figure
 from carry_paper.findings.corners import STATES
 from carry_paper.plots.hover import name_dots
 from carry_paper.plots.planes import dots as legend_dots
-from carry_paper.plots.sides import SIDE
-from carry_paper.plots.style import CLASS_COLOURS, DOTTED, WIDTH, with_data
+from carry_paper.plots.style import (
+    CLASS_COLOURS,
+    DOTTED,
+    WIDTH,
+    legend_below,
+    parts_beside,
+    with_data,
+)
 
 COLOURS = dict(zip(STATES, (CLASS_COLOURS[i] for i in (0, 1, 4, 3)), strict=True))
 LABELS = {
@@ -31,33 +37,20 @@ def in_the_plane(runs: Mapping[str, pd.DataFrame]) -> Figure:
     `runs` has the rows of `corners.coordinates`, by the title of the panel. The built page has all
     panels in a row, and on a phone two.
     """
-    titles = list(runs)
-    abreast = min(ABREAST, len(titles)) or 1  # without a run, an empty panel
+    abreast = min(ABREAST, len(runs)) or 1
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
-    parts = figure.subfigures(1, max(1, -(-len(titles) // abreast)), squeeze=False)[0]
-    legend: dict[str, Any] = {
-        "handles": legend_dots([*LABELS.values()], [*COLOURS.values()]),
-        "title": "the next column adds to",
-        "loc": "outside lower center",
-        "ncols": 2,
-        "fontsize": 7,
-        "handlelength": 0.8,
-        "columnspacing": 0.6,
-    }
+    parts = parts_beside(figure, max(1, -(-len(runs) // abreast)))  # one is empty without a run
     first = None
-    for i, part in enumerate(parts):
-        part.set_gid(f"{SIDE}{i}")
-        for place in range(abreast):
-            ax = part.add_subplot(1, abreast, place + 1, sharex=first, sharey=first)
-            first = first or ax
-            if i * abreast + place < len(titles):
-                title = titles[i * abreast + place]
-                _draw_run(ax, runs[title])
-                ax.set(title=title, ylabel="" if place else "towards nine")
-                ax.tick_params(labelleft=not place)
-            else:
-                ax.set_visible(False)
-        part.legend(**legend)
+    for i, (title, rows) in enumerate(runs.items()):
+        part, place = parts[i // abreast], i % abreast
+        ax = part.add_subplot(1, abreast, place + 1, sharex=first, sharey=first)
+        first = first or ax
+        _draw_run(ax, rows)
+        ax.set(title=title, ylabel="" if place else "towards nine")
+        ax.tick_params(labelleft=not place)
+    entries = legend_dots([*LABELS.values()], [*COLOURS.values()])
+    for part in parts:
+        legend_below(part, entries, 2, title="the next column adds to", fontsize=7)
     return figure
 
 
@@ -84,10 +77,9 @@ def place_by_late_share(runs: pd.DataFrame) -> Figure:
     ax = figure.subplots()
     for colour, (kind, of) in zip(CLASS_COLOURS, runs.groupby("kind", sort=False), strict=False):
         dots = ax.scatter(of.late, of.nine, s=20, color=colour, linewidths=0, label=kind)
-        rows = zip(of["name"], of.late, of.nine, strict=True)
-        name_dots(dots, [f"{name}: late {late:.2f}, nine {nine:.2f}" for name, late, nine in rows])
+        name_dots(dots, "{name}: late {late:.2f}, nine {nine:.2f}", of)
     for at in (0, 1):
         ax.axhline(at, **DOTTED)
     ax.set(xlabel="late share of the carry", ylabel="place of the nine")
-    figure.legend(loc="outside lower center", ncols=4)
+    legend_below(figure)
     return figure

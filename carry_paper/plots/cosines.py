@@ -3,9 +3,7 @@
 from typing import Any
 
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.figure import SubFigure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from carry_core.sums import Layout
@@ -46,7 +44,7 @@ def draw_boards(figure: SubFigure, side: Arrays, layout: Layout) -> None:
 
 # Colour, marker and marker size of outcomes whose sums differ in their carry-in, and of the others.
 MIXED, ALIKE = (CLASS_COLOURS[0], "o", 3.0), (CLASS_COLOURS[3], "^", 3.4)
-OUTCOME_OF_THE_PAPER: dict[str, Any] = {
+THE_PAPERS: dict[str, Any] = {
     "linestyle": "",
     "marker": "o",
     "markersize": 9,
@@ -70,25 +68,13 @@ def draw_squashing(figure: SubFigure, frame: pd.DataFrame, layout: Layout) -> No
             rows = at_position[at_position.mixed == mixed]
             look: dict[str, Any] = {"marker": marker, "markersize": size, "color": colour}
             ax.vlines(rows.outcome, rows["min"], rows["max"], color=colour, linewidth=0.7)
-            ax.plot(rows.outcome, rows["median"], linestyle="", **look)
+            label = "some with a carry-in" if mixed else "all or none with one"
+            ax.plot(rows.outcome, rows["median"], linestyle="", label=label, **look)
         paper = at_position[at_position.outcome == SQUASHED_OUTCOME]
-        ax.plot(paper.outcome, paper["median"], **OUTCOME_OF_THE_PAPER)
+        ax.plot(paper.outcome, paper["median"], label=str(SQUASHED_OUTCOME), **THE_PAPERS)
         ax.axhline(1, **DASHED)
         ax.set(yscale="log", title=position.replace("pos", "position "), xlabel="outcome")
         ax.yaxis.set_major_locator(FixedLocator([0.03, 0.1, 0.3, 1, 3]))
         ax.yaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_formatter("{x:g}")
     axes[0].set_ylabel("spread, after to before")
-
-
-def squashing_legend() -> list[Artist]:
-    """Return the entries of the legend of `draw_squashing`."""
-    entries: list[Artist] = []
-    for (colour, marker, _), text in (
-        (MIXED, "some with a carry-in"),
-        (ALIKE, "all or none with one"),
-    ):
-        entries.append(Line2D([], [], linestyle="", marker=marker, color=colour, label=text))
-    outcome = str(SQUASHED_OUTCOME)
-    entries.append(Line2D([], [], **OUTCOME_OF_THE_PAPER, label=outcome))
-    return entries

@@ -8,23 +8,25 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from carry_core.runs import History
 from carry_core.sums import Layout
 from carry_paper.findings import dynamics
-from carry_paper.plots.attention import attention_bar, attention_map, number_marks, query_marks
+from carry_paper.plots.attention import number_marks, query_marks, sum_map
 from carry_paper.plots.sides import AUTHORS, Arrays
 from carry_paper.plots.style import (
+    ATTENTION,
     CLASS_COLOURS,
     DASHED,
-    FAINT,
+    DOTTED,
     INK,
     TEST,
     TRAIN,
     WIDTH,
+    colour_bar,
+    legend_below,
     position_label,
     with_data,
 )
@@ -79,25 +81,18 @@ def nearest_rows(tested: NDArray[Any], epochs: NDArray[Any]) -> NDArray[Any]:
 
 def draw_alike(sides: Mapping[str, Arrays]) -> Callable[[SubFigure, Arrays], None]:
     """Return `draw_curves` with the same scales on each side."""
-    limits = {}
-    for title, panel in PANELS.items():
-        values = [curves[name] for curves in sides.values() for name in panel if name in curves]
-        if title != "exact match" and values:
-            low = min(float(np.nanmin(rows)) for rows in values)
-            high = max(float(np.nanmax(rows)) for rows in values)
-            limits[title] = (0.9 * low, 1.1 * high) if title == "loss" else (0.0, 1.03 * high)
+    limits = {"exact match": (0.0, 1.03)}
+    for title in PANELS.keys() - limits:
+        curves = [side[name] for side in sides.values() for name in PANELS[title] if name in side]
+        low = min(float(np.nanmin(rows)) for rows in curves)
+        high = max(float(np.nanmax(rows)) for rows in curves)
+        limits[title] = (0.9 * low, 1.1 * high) if title == "loss" else (0.0, 1.03 * high)
     return partial(draw_curves, limits=limits)
-
-
-def curve_legend() -> list[Line2D]:
-    """Return the entries of the legend of `draw_curves`, which goes below the figure."""
-    labels = PANELS["loss"].values()
-    return [Line2D([], [], color=colour, linewidth=1.6, label=label) for colour, label in labels]
 
 
 TRAININGS: dict[str, dict[str, Any]] = {
     # wide, so that curves on top of it do not hide it
-    AUTHORS: {"color": TRAIN, "linewidth": 3.5, "solid_capstyle": "round"},
+    AUTHORS: {"color": TRAIN, "linewidth": 3.5, "solid_capstyle": "round", "zorder": 1},
     "ours, paper": {"color": CLASS_COLOURS[3], "linewidth": 0.8},
     "ours, quick": {"color": CLASS_COLOURS[0], "linewidth": 0.8},
     "ours, minute": {"color": CLASS_COLOURS[2], "linewidth": 0.8},
@@ -115,16 +110,14 @@ def draw_trainings(curves: pd.DataFrame) -> Figure:
     for ax, quantity in zip(figure.subplots(1, 3), quantities, strict=True):
         for (training, _), curve in curves.groupby(["training", "run"], sort=False):
             values, look = curve.dropna(subset=quantity), TRAININGS[training]
-            ax.plot(values["step"], values[quantity], **look, zorder=-look["linewidth"])
+            ax.plot(values["step"], values[quantity], label=training, **look)
             ax.plot(values["step"].tail(1), values[quantity].tail(1), "o", color=look["color"])
         ax.set(title=quantity, xlabel="optimiser steps", xscale="log")
         if quantity == "loss":
             plain_log(ax)
         else:
             ax.set_ylim(0)
-    for training in curves["training"].unique():
-        figure.axes[0].plot([], [], label=training, **TRAININGS[training])
-    figure.legend(loc="outside lower center", ncols=3)
+    legend_below(figure)
     return figure
 
 
@@ -133,20 +126,15 @@ def draw_curves(
 ) -> None:
     """Draw loss, exact match and squared norm of each run, and their mean, bold (Fig. 8 to 12).
 
-    `limits` has the ends of the scales of some panels, by their titles.
+    `limits` has the ends of the scales of the panels, by their titles.
     """
     axes = figure.subplots(3, 1, sharex=True)
     for ax, (title, panel) in zip(axes, PANELS.items(), strict=True):
         for name, (colour, label) in panel.items():
             if name in curves:  # the author's histories of n2_s0.1_w0.2 have no exact matches
                 draw_runs(ax, curves["epoch"], curves[name], colour, label)
-        ax.set(title=title)
-        if title == "loss":
-            plain_log(ax)
-        else:
-            ax.set_ylim(0, 1.03 if title == "exact match" else None)
-        if title in limits:
-            ax.set_ylim(limits[title])
+        ax.set(title=title, ylim=limits[title])
+    plain_log(axes[0])
     axes[-1].set_xlabel("epoch")
 
 
@@ -205,9 +193,9 @@ def draw_transition(figure: SubFigure, curves: Arrays, layout: Layout) -> None:
         ax = axes[f"{head} at {map_epochs[i]}"]
         queries = {} if i else query_marks(layout)
         keys = number_marks(layout) if head == heads - 1 else {}
-        attention_map(ax, curves["attention"][i, head], queries, keys)
+        sum_map(ax, curves["attention"][i, head], layout, queries, keys)
         ax.set_title(f"0:{head}, epoch {map_epochs[i]}")
-    attention_bar(figure, [axes[name] for row in maps for name in row])
+    colour_bar(figure, [axes[name] for row in maps for name in row], ATTENTION, "attention")
 
 
 def draw_one_run(figure: SubFigure, curves: Arrays, position_names: Sequence[str]) -> None:
@@ -224,13 +212,11 @@ def draw_one_run(figure: SubFigure, curves: Arrays, position_names: Sequence[str
         digits.plot(epoch, curve, dash, color=TEST, label=position_label(name))
     draw_runs(loss, epoch, curves["test_loss"][of_run], TEST)
     draw_runs(norm, epoch, curves["weight_norm"][of_run], INK)
-    titles = {"accuracy of each digit": digits, "test loss": loss, "squared norm": norm}
-    for title, ax in titles.items():
-        ax.set(title=title, xlabel="epoch")
+    digits.set(title="accuracy of each digit", xlabel="epoch", ylim=(0, 1.03))
+    loss.set(title="test loss", xlabel="epoch")
+    norm.set(title="squared norm", xlabel="epoch", ylim=(0, None))
     plain_log(loss)
-    digits.set_ylim(0, 1.03)
     digits.legend(loc="lower right")
-    norm.set(ylim=(0, None))
 
 
 def ends(history: History) -> pd.DataFrame:
@@ -271,20 +257,12 @@ def separation_curves(separations: pd.DataFrame) -> Figure:
             layers = np.arange(len(values)) / 2
             ax.plot(layers, values, "o-", color=colour, markersize=2.5, label=label)
         n = len(measures) // 2
-        ax.axhline(0.5, color=FAINT, linewidth=0.5, zorder=0)
-        ax.set(
-            ylim=(-0.03, 1.03),
-            xlim=(-0.25, n - 0.25),
-            xlabel="layer",
-            title=f"{ORDINALS[output]} digit",
-        )
+        ax.axhline(0.5, **DOTTED)
+        ax.set(title=f"{ORDINALS[output]} digit", xlabel="layer")
+        ax.set(xlim=(-0.25, n - 0.25), ylim=(-0.03, 1.03))
         ax.set_xticks(range(0, n, 1 if n <= 8 else 8))
         ax.spines[:].set_visible(True)
     axes[0].set_yticks([0, 0.5, 1], ["0", "½", "1"])
     axes[0].set_ylabel("accuracy")
-    figure.legend(
-        handles=axes[0].get_legend_handles_labels()[0],
-        loc="outside lower center",
-        ncols=len(CLASS_COLOURS),
-    )
+    legend_below(figure)
     return figure

@@ -4,29 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
-from matplotlib.patches import FancyBboxPatch
 
 from carry_core.sums import Layout
 from carry_paper.plots.sides import Arrays
-from carry_paper.plots.style import (
-    ACCURACY,
-    FAINT,
-    INK,
-    ON_DARK,
-    ON_DARK_CELL,
-    ON_LIGHT,
-    ON_LIGHT_CELL,
-    colour_bar,
-)
+from carry_paper.plots.style import ACCURACY, FAINT, INK, colour_bar, draw_box, number_map
 
-DARK_FROM = 0.85  # the share from which on a colour has light text
 CIRCUIT_WIDTH, CIRCUIT_HEIGHT = 4, 3.1
-HALF_GATE, HALF_GATE_HEIGHT = 0.55, 0.29
+GATE = 1.1, 0.58  # width and height
 
 # The rows of a carry's truth table: the cases of a column's digit sum.
 CASES = ("0–8", "9, no carry-in", "9, carry-in", "10–18")
+CARRY_INS = ("no carry-in", "carry-in")
 
 
 def draw_circuit(figure: SubFigure, side: Arrays) -> None:
@@ -74,17 +65,7 @@ def _wire(ax: Axes, *points: tuple[float, float]) -> None:
 
 def _gate(ax: Axes, x: float, y: float, text: str, share: float) -> None:
     """Draw a box coloured by the share of sums for which the part agrees."""
-    box = FancyBboxPatch(
-        (x - HALF_GATE, y - HALF_GATE_HEIGHT),
-        2 * HALF_GATE,
-        2 * HALF_GATE_HEIGHT,
-        "round,pad=0,rounding_size=0.06",
-        facecolor=ACCURACY(share),
-        edgecolor=FAINT,
-        linewidth=0.8,
-    )
-    ax.add_patch(box)
-    ink = ON_DARK if share >= DARK_FROM else ON_LIGHT
+    ink = draw_box(ax, (x, y), GATE, ACCURACY(share), edgecolor=FAINT, linewidth=0.8)
     look: dict[str, Any] = {"ha": "center", "va": "center", "color": ink, "linespacing": 1.2}
     ax.text(x, y, f"{text}\n{share:.3f}", fontsize=7.5, **look)
 
@@ -106,30 +87,19 @@ def draw_tables(figure: SubFigure, side: Arrays, layout: Layout) -> None:
     half_adder = (digits, "digit of b")
     carry_line = (positions, "position")
     answer = (digits, "digit sum mod 10")
-    no_names = [""] * len(CASES)
     panels: dict[str, tuple[str, Sequence[str], Sequence[str], str]] = {
         "tens": ("10 or more", digits, *half_adder),
         "ones": ("sum mod 10", digits, *half_adder),
         "early": ("carry-in\nbefore", CASES, *carry_line),
-        "carry": ("carry-in\nafter", no_names, *carry_line),
-        "digit": ("digit, intact", ["no carry-in", "carry-in"], *answer),
-        "bypassed": ("final MLP ablated", no_names[:2], *answer),
-        "leaky": ("decision head ablated", no_names[:2], *answer),
+        "carry": ("carry-in\nafter", CASES, *carry_line),
+        "digit": ("digit, intact", CARRY_INS, *answer),
+        "bypassed": ("final MLP ablated", CARRY_INS, *answer),
+        "leaky": ("decision head ablated", CARRY_INS, *answer),
     }
     for name, (title, rows, columns, label) in panels.items():
-        _table(axes[name], side[name], side[f"{name}_share"], rows, columns)
+        words = np.where(side[name] < 0, "", side[name].astype(str))
+        number_map(axes[name], pd.DataFrame(side[f"{name}_share"], rows, columns), words)
         axes[name].set(title=title, xlabel=label)
+        axes[name].tick_params(labelleft=name not in ("carry", "bypassed", "leaky"))
     axes["tens"].set_ylabel("digit of a")
     colour_bar(above, list(axes.values())[:4], ACCURACY, "share correct", location="right")
-
-
-def _table(ax: Axes, values: Any, shares: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Draw a truth table with its values, -1 where there is none."""
-    ax.imshow(shares, cmap=ACCURACY, vmin=0, vmax=1, aspect="auto")
-    for (i, j), value in np.ndenumerate(values):
-        text = f"{value}" if value >= 0 else ""
-        ink = ON_DARK_CELL if shares[i, j] >= DARK_FROM else ON_LIGHT_CELL
-        ax.text(j, i, text, ha="center", va="center", fontsize=7.5, color=ink)
-    ax.set_xticks(range(len(columns)), columns)
-    ax.set_yticks(range(len(rows)), rows)
-    ax.tick_params(length=0, pad=2, labelsize=7.5)

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from carry_paper.plots.hover import name_bars
 from carry_paper.plots.sides import Arrays
 from carry_paper.plots.style import (
     ATTENTION,
@@ -18,6 +19,7 @@ from carry_paper.plots.style import (
     WIDTH,
     WRONG,
     colour_bar,
+    legend_below,
     with_data,
 )
 
@@ -39,21 +41,21 @@ def answer_bars(answers: pd.DataFrame) -> Figure:
     carrying = (answers.right + (1 - answers.right) * answers.carry_share).fillna(answers.right)
     figure = Figure(figsize=(WIDTH, 0.18 * (y.max() + 1) + 0.8), layout="constrained")
     ax = figure.subplots()
-    ax.barh(y, 1, color=WRONG)
-    ax.barh(y, carrying, color=OFF_BY_ONE)
-    ax.barh(y, answers.right, color=CORRECT)
     kinds = answers.kind.where(answers.kind != "intact", answers.model + ", intact")
-    ax.set_yticks(y, kinds.str.cat(answers.heads, "  ").str.strip())
+    names = kinds.str.cat(answers.heads, "  ").str.strip()
+    kinds_of_answers = {
+        "other mistake (Alpaca: any)": (WRONG, np.ones(len(y))),
+        "carrying mistake": (OFF_BY_ONE, carrying),
+        "correct": (CORRECT, answers.right),
+    }
+    for label, (colour, shares) in kinds_of_answers.items():  # each in front of the one before
+        bars = ax.barh(y, shares, color=colour, label=label)
+        name_bars(bars, [f"{name}: {share:.2f}" for name, share in zip(names, shares, strict=True)])
+    ax.set_yticks(y, names)
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, 1), ylim=(y.max() + 0.6, -0.6), xlabel="share of the prompts")
     ax.spines[:].set_visible(False)
-    entries = {
-        "correct": CORRECT,
-        "carrying mistake": OFF_BY_ONE,
-        "other mistake (Alpaca: any)": WRONG,
-    }
-    handles = [Patch(color=colour, label=text) for text, colour in entries.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    legend_below(figure, reverse=True)
     return figure
 
 
@@ -79,7 +81,7 @@ def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
     return figure
 
 
-SCALES = {"mean": Normalize(0, 1), "std": Normalize(0, 0.5)}
+STATISTICS = {"mean": ("attention", Normalize(0, 1)), "std": ("deviation", Normalize(0, 0.5))}
 
 
 def head_maps(
@@ -93,7 +95,7 @@ def head_maps(
     axes = figure.subplots(len(statistics), len(heads), squeeze=False)
     marks = side["marks"] if len(heads) < 3 else [""] * len(side["marks"])
     for row, statistic in zip(axes, statistics, strict=True):
-        scale = SCALES[statistic]
+        label, scale = STATISTICS[statistic]
         for ax, head in zip(row, heads, strict=True):
             values = side[statistic][list(side["heads"]).index(head)]
             ax.imshow(values, cmap=ATTENTION, norm=scale)
@@ -104,5 +106,4 @@ def head_maps(
             if statistic == statistics[0]:
                 ax.set_title(head)
         row[0].set_ylabel(statistic if len(statistics) > 1 else "")
-        label = {"mean": "attention", "std": "deviation"}[statistic]
         colour_bar(figure, row, ATTENTION, label, norm=scale, location="right")

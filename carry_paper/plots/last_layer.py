@@ -5,18 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.collections import QuadMesh
 from matplotlib.figure import SubFigure
 
 from carry_paper.plots.hover import name_cells, name_dots
-from carry_paper.plots.style import (
-    ACCURACY,
-    CLASS_COLOURS,
-    FAINT,
-    INK,
-    colour_bar,
-    write_numbers,
-)
+from carry_paper.plots.style import ACCURACY, CLASS_COLOURS, DASHED, INK, colour_bar, number_map
 
 # The columns of one figure for one group.
 PARTS = {
@@ -35,22 +27,14 @@ def draw_parts(
 
     `frame` is that of `typology.who_decides`; `links` are by one of its columns and a run.
     """
-    import seaborn as sns
-
     ax = figure.subplots()
-    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": True, "fmt": ".2f"}
     table = frame[list(PARTS)].rename(columns=PARTS, index="run {}".format)
-    sns.heatmap(table, ax=ax, cbar=False, linewidths=1, **look)
-    cells = ax.collections[0]
-    assert isinstance(cells, QuadMesh)
-    columns = [name.replace("\n", " ") for name in PARTS.values()]
+    cells = number_map(ax, table)
     addresses = []
     if links:
         addresses = [links.get((part, str(run)), "") for run in frame.index for part in PARTS]
+    columns = [name.replace("\n", " ") for name in PARTS.values()]
     name_cells(cells, list(table.index), columns, addresses)
-    write_numbers(ax)
-    ax.tick_params(length=0, rotation=0)
-    ax.set(xlabel="", ylabel="")
     colour_bar(figure, ax, ACCURACY, "interchange accuracy of the carry-in")
 
 
@@ -59,8 +43,6 @@ def draw_groups(figure: SubFigure, counts: pd.DataFrame) -> None:
 
     `counts` has all `runs` of the group in a column of their own, NaN for a group without runs.
     """
-    import seaborn as sns
-
     ax = figure.subplots()
     shares = counts.drop(columns="runs")
     words = (
@@ -68,11 +50,8 @@ def draw_groups(figure: SubFigure, counts: pd.DataFrame) -> None:
     )
     shares = shares.div(counts["runs"], axis=0)
     shares.columns = shares.columns.str.replace(" ", "\n")
-    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "annot": words, "fmt": ""}
-    sns.heatmap(shares, ax=ax, cbar=False, linewidths=1, annot_kws={"size": 7}, **look)
-    write_numbers(ax)
-    ax.tick_params(length=0, labeltop=True, labelbottom=False, labelsize=6.5, rotation=0)
-    ax.set(xlabel="", ylabel="")
+    number_map(ax, shares, words)
+    ax.tick_params(labeltop=True, labelbottom=False, labelsize=6.5)
     for place in np.flatnonzero(counts["runs"].isna()):
         ax.text(shares.shape[1] / 2, place + 0.5, "not released", ha="center", va="center")
 
@@ -84,13 +63,11 @@ def draw_costs(figure: SubFigure, frame: pd.DataFrame, limits: tuple[float, floa
     has the criterion of each axis.
     """
     ax = figure.subplots()
-    dashes = (0, (4, 3))
-    ax.axvline(limits[0], color=FAINT, linewidth=0.8, linestyle=dashes)
-    ax.axhline(limits[1], color=FAINT, linewidth=0.8, linestyle=dashes)
+    ax.axvline(limits[0], **DASHED)
+    ax.axhline(limits[1], **DASHED)
     look: dict[str, Any] = {"s": 36, "color": CLASS_COLOURS[0], "edgecolors": INK}
     dots = ax.scatter(frame.cost, frame.separation, clip_on=False, **look)
-    values = zip(frame.index, frame.cost, frame.separation, strict=True)
-    name_dots(dots, [f"run {run}: cost {x:.2f}, separation {y:.2f}" for run, x, y in values])
+    name_dots(dots, "run {index}: cost {cost:.2f}, separation {separation:.2f}", frame)
     for _, near in frame.groupby([frame.cost.round(1), frame.separation.round(1)]):
         point = (near.cost.min(), near.separation.mean())
         beside: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}

@@ -4,29 +4,16 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import SubFigure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from carry_paper.plots.hover import name_bars
 from carry_paper.plots.sides import AUTHORS, OURS, Arrays
-from carry_paper.plots.style import (
-    ACCURACY,
-    CLASS_COLOURS,
-    FAINT,
-    INK,
-    colour_bar,
-    write_numbers,
-)
+from carry_paper.plots.style import ACCURACY, CLASS_COLOURS, FAINT, INK, colour_bar, number_map
 
 COLOURS = {"unprimed": CLASS_COLOURS[0], "primed": CLASS_COLOURS[3]}
 SIDES = {AUTHORS: CLASS_COLOURS[0], OURS: CLASS_COLOURS[3]}
 STEPS = {"weakest long": ("-", CLASS_COLOURS[0]), "weakest trained": ("--", CLASS_COLOURS[3])}
 BEST: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 5, "color": INK, "zorder": 3}
-
-
-def priming_legend() -> list[Line2D]:
-    """Return a legend of the two trainings, and of the mark at a run's best epoch."""
-    lines = [Line2D([], [], color=colour, label=name) for name, colour in COLOURS.items()]
-    return [*lines, Line2D([], [], label="best epoch of an unprimed run", **BEST)]
 
 
 def draw_exact_match(figure: SubFigure, side: Arrays) -> None:
@@ -38,9 +25,11 @@ def draw_exact_match(figure: SubFigure, side: Arrays) -> None:
     ax = figure.subplots()
     for name, colour in COLOURS.items():
         if f"{name} epoch" in side:
-            ax.plot(side[f"{name} epoch"], side[f"{name} exact match"].T, color=colour)
+            exact_match = side[f"{name} exact match"]
+            ax.plot(side[f"{name} epoch"], exact_match.T, color=colour, label=name)
     unprimed = side["fate group"] == "unprimed"
-    ax.plot(side["fate peak"][unprimed], side["fate best"][unprimed], **BEST)
+    label = "best epoch of an unprimed run"
+    ax.plot(side["fate peak"][unprimed], side["fate best"][unprimed], **BEST, label=label)
     ax.set(ylim=(-0.03, 1.03), xlim=(0, None), xlabel="epoch", ylabel="exact match")
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 
@@ -56,7 +45,8 @@ def draw_positions(figure: SubFigure, side: Arrays, n_long: int) -> None:
         for name, colour in COLOURS.items():
             if f"{name} epoch" in side:
                 accuracy = side[f"{name} digits"][..., i]
-                ax.plot(side[f"{name} epoch"], accuracy.T, color=colour, linewidth=0.8)
+                look: dict[str, Any] = {"color": colour, "linewidth": 0.8, "label": name}
+                ax.plot(side[f"{name} epoch"], accuracy.T, **look)
         ax.set(title=f"position {i}\n({'long' if i < n_long else 'trained'})", xlabel="epoch")
         ax.set(ylim=(-0.03, 1.03), xlim=(0, None))
         ax.xaxis.set_major_locator(MaxNLocator(2, integer=True))
@@ -84,36 +74,30 @@ def draw_digits(figure: SubFigure, cells: pd.DataFrame, rows: str) -> None:
 
     There is a map for each kind of `digits`.
     """
-    import seaborn as sns
-
     table = cells.pivot_table("accuracy", rows, ["digits", "position"], sort=False)
     if rows == "epoch":
         table = table.rename(index="epoch {}".format)
     blocks = {name: table[name] for name in sorted(table.columns.unique(0))}
     widths = [block.shape[1] for block in blocks.values()]
     axes = figure.subplots(1, len(blocks), width_ratios=widths, squeeze=False)
-    look: dict[str, Any] = {"annot": True, "fmt": ".2f", "annot_kws": {"size": 7.5}, "cbar": False}
-    look |= {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "linewidths": 0.5, "rasterized": True}
     for ax, (name, block) in zip(axes[0], blocks.items(), strict=True):
-        sns.heatmap(block, yticklabels=ax is axes[0, 0], ax=ax, **look)
-        write_numbers(ax)
-        ax.set(title=name, xlabel="position", ylabel="")
-        ax.tick_params(length=0, rotation=0)
+        number_map(ax, block)
+        ax.set(title=name, xlabel="position")
+        ax.tick_params(labelleft=ax is axes[0, 0])
     colour_bar(figure, axes, ACCURACY, "share of correct digits", location="right")
 
 
 def draw_moves(figure: SubFigure, moved: pd.DataFrame) -> None:
     """Draw bars of how far each part moves in finetuning, the mean over the runs of each side."""
-    import seaborn as sns
-
     titles = {
         "over its own norm": "over its own norm",
         "share of the way": "share of the squared distance",
     }
     parts = moved.part.str.replace(r"(.*) (\d)$", r"layer \2: \1", regex=True)
+    means = moved.assign(part=parts).pivot_table([*titles], "part", "side", sort=False)
     for ax, (column, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-        sns.barplot(
-            moved, x=column, y=parts, hue="side", palette=SIDES, saturation=1, errorbar=None, ax=ax
-        )
-        ax.set(title=title, xlabel="", ylabel="")
-        ax.legend().set_visible(column == "share of the way")
+        table = means[column]
+        table.plot.barh(ax=ax, color=SIDES, width=0.8, legend=False, title=title, ylabel="")
+        for bars, side in zip(ax.containers, table, strict=True):
+            name_bars(bars, [f"{part}: {side} {x:.2f}" for part, x in table[side].items()])
+    ax.invert_yaxis()

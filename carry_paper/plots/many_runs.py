@@ -1,6 +1,7 @@
 """Many runs by who writes their carry: shares of runs, what goes with it, how it forms."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, WIDTH, legend_below, with_data
 
 COLOURS = dict(zip(line_table.WORDS, CLASS_COLOURS, strict=False))
 # Columns of `typology.who_decides` and `typology.abstraction`, and what panels call them.
@@ -42,16 +43,17 @@ def shares_and_runs(shares: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> F
     for i, name in enumerate(shares):
         colour = "white" if i else FAINT
         left.scatter([], [], marker=MARKERS[i], c=colour, edgecolors=FAINT, label=name)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    legend_below(figure, loc="outside lower left")
 
-    with_line = runs[runs.late.notna()]
-    counts = sorted(with_line.writers.unique())
-    for x, count in enumerate(counts):
-        _dots(right, x, with_line[with_line.writers == count], "late")
+    by_count = runs[runs.late.notna()].groupby("writers")
+    for x, (_, of) in enumerate(by_count):
+        spread = np.random.default_rng(0).permutation(np.linspace(-0.3, 0.3, len(of)))
+        _dots(right, x + spread, of, "late")
     right.axhline(WRITTEN_LATE, **DASHED)
-    right.set_xticks(range(len(counts)), [f"{count:.0f}" for count in counts])
-    right.set(xlabel="heads that write the coordinate", ylabel="late share", ylim=(-0.04, 1.08))
-    right.set_xlim(-0.6, len(counts) - 0.4)
+    counts = [f"{count:.0f}" for count in by_count.groups]
+    right.set_xticks(range(len(counts)), counts)
+    right.set(xlabel="heads that write the coordinate", ylabel="late share")
+    right.set(xlim=(-0.6, len(counts) - 0.4), ylim=(-0.04, 1.08))
     right.tick_params(axis="x", length=0)
     return figure
 
@@ -63,15 +65,8 @@ def _draw_shares(ax: Axes, shares: Sequence[pd.DataFrame]) -> None:
     for i, table in enumerate(shares):
         y = np.arange(len(table)) + 0.24 * (i - (len(shares) - 1) / 2)
         ax.hlines(y, table.low, table.high, color=colours, linewidth=1 if i else 2.4)
-        ax.scatter(
-            table.share,
-            y,
-            s=24,
-            c="white" if i else colours,
-            edgecolors=colours,
-            zorder=3,
-            marker=MARKERS[i],
-        )
+        look: dict[str, Any] = {"c": "white" if i else colours, "edgecolors": colours}
+        ax.scatter(table.share, y, s=24, zorder=3, marker=MARKERS[i], **look)
         n_runs = table.runs.sum()
         for height, n, end in zip(y, table.runs, table.high, strict=True):
             ax.text(end + 0.02, height, f"{n} of {n_runs}", va="center", fontsize=7)
@@ -80,16 +75,10 @@ def _draw_shares(ax: Axes, shares: Sequence[pd.DataFrame]) -> None:
     ax.set_xticks([0, 0.5, 1])
 
 
-def _dots(ax: Axes, x: int, rows: pd.DataFrame, column: str) -> None:
-    """Draw a dot for each run, spread a little to both sides of `x`."""
-    spread = np.random.default_rng(0).permutation(np.linspace(-0.3, 0.3, len(rows)))
-    dots = ax.scatter(x + spread, rows[column], s=18, c=rows.who.map(COLOURS), linewidths=0)
-    name_dots(dots, _names(rows, column))
-
-
-def _names(rows: pd.DataFrame, column: str) -> list[str]:
-    """Return a name for the dot of each run, by the number of the run, with its value."""
-    return [f"run {run}, {row.who}: {row[column]:.2f}" for run, row in rows.iterrows()]
+def _dots(ax: Axes, x: Any, runs: pd.DataFrame, column: str) -> None:
+    """Draw a dot for each run at some places, in the colour of its word."""
+    dots = ax.scatter(x, runs[column], s=16, c=runs.who.map(COLOURS), linewidths=0)
+    name_dots(dots, "run {index}, {who}: {value:.2f}", runs.assign(value=runs[column]))
 
 
 @with_data
@@ -100,11 +89,8 @@ def against_late_share(runs: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
     """
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     for ax, (column, title) in zip(figure.subplots(2, 4).flat, titles.items(), strict=True):
-        dots = ax.scatter(runs.late, runs[column], s=14, c=runs.who.map(COLOURS), linewidths=0)
-        name_dots(dots, _names(runs, column))
-        ax.set_title(title)
-        ax.set(xlim=(-0.05, 1.08))
-        ax.set_xticks([0, 0.5, 1])
+        _dots(ax, runs.late, runs, column)
+        ax.set(title=title, xlim=(-0.05, 1.08), xticks=(0, 0.5, 1))
     figure.supxlabel("late share")
     return figure
 
@@ -128,7 +114,5 @@ def ways(rows: pd.DataFrame) -> Figure:
         ax.set_xticks(EPOCH_TICKS, EPOCH_TICKS)
         ax.minorticks_off()
     panels[0].set_ylabel("interchange accuracy")
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(WAY)
-    )
+    legend_below(figure)
     return figure

@@ -1,16 +1,12 @@
 """One sum on its way through a model, from its digits to its answer (Fig. 1)."""
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch, Patch
-from numpy.typing import NDArray
+from matplotlib.patches import Patch
 
 from carry_core.sums import SYMBOLS, Layout, encode
 from carry_paper.findings import adder
@@ -19,20 +15,23 @@ from carry_paper.plots.style import (
     CORRECT,
     FAINT,
     INK,
-    ON_DARK,
-    ON_LIGHT,
+    OUTCOMES,
     TOO_LARGE,
     TOO_SMALL,
     WRONG,
+    draw_box,
 )
 
-PARTNER, ELSEWHERE, DECISION_HEAD, OTHER_HEAD = "#3B7DB8", "#7C8698", "#D55E00", "#5B8A72"
+# Lines of attention: to a digit of its own column or elsewhere, and those of the last layer.
+Look = dict[str, Any]
+PARTNER: Look = {"color": "#3B7DB8"}
+ELSEWHERE: Look = {"color": "#7C8698"}
+DECISION_HEAD: Look = {"color": "#D55E00"}
+OTHER_HEAD: Look = {"color": "#5B8A72", "linestyle": (0, (2.5, 0.6))}
 TEN_OR_MORE, BELOW_TEN = "#BBDCF5", "#1F5F99"
 CARRY_IN, NO_CARRY_IN = "#FAD7A8", "#B85C12"
 EDGE, MISREAD = FAINT, "#C8102E"
 PAPER = "#FFFFFF"
-DARK_BOX = 420  # a colour whose red, green and blue add up to less than that has light text
-DASHES = (0, (2.5, 0.6))
 
 # All in inches.
 LEFT = 0.84  # of the labels
@@ -61,7 +60,6 @@ class Drawing:
     ) -> None:
         self.figure = figure
         self.side = side
-        self.layout = layout
         self.last_layer = last
         a, b = (torch.tensor([number]) for number in addends)
         self.tokens = encode(a, b, layout)[0].tolist()
@@ -84,103 +82,84 @@ class Drawing:
         """Draw attention, decoded values, answers, labels and the legend."""
         self.draw_attention()
         for position, token in enumerate(self.tokens):
-            self.box(self.x[position], TOKENS, SYMBOLS[token], PAPER)
-            self.draw_digit_sum(position)
+            self.box(position, TOKENS, SYMBOLS[token], PAPER)
+            digit_sum = int(self.side["digit_sum"][position])
+            if digit_sum < 0:
+                self.point(position, DIGIT_SUMS)
+            else:
+                colour = TEN_OR_MORE if digit_sum >= 10 else BELOW_TEN
+                is_wrong = digit_sum != self.digit_sums[self.column[position]]
+                self.box(position, DIGIT_SUMS, str(digit_sum), colour, wrong=is_wrong)
         for position, i in self.place.items():
-            self.draw_carry_in(position, i)
+            carry_in = int(self.side["carry_in"][position])
+            if carry_in < 0:
+                self.point(position, CARRY_INS)
+            else:
+                colour = CARRY_IN if carry_in else NO_CARRY_IN
+                is_wrong = carry_in != self.carry_ins[i]
+                self.box(position, CARRY_INS, f"+{carry_in}", colour, wrong=is_wrong)
             self.draw_answers(position, i)
         self.draw_labels()
-        self.figure.legend(
-            handles=self.legend(),
-            loc="lower center",
-            ncols=2,
-            fontsize=7.5,
-        )
+        self.figure.legend(handles=self.legend(), loc="lower center", ncols=2, fontsize=7.5)
 
     def draw_attention(self) -> None:
         """Draw the heads of the first layer below, those of the last layer above."""
         for pattern in self.side["first"]:
-            queries = range(self.layout.length)
-            draw_lines(self.ax, self.x, (TOKENS, DIGIT_SUMS), pattern, queries, self.colour)
+            for query, key in np.argwhere(pattern >= DRAWN_ATTENTION).tolist():
+                columns = (self.column.get(query), self.place.get(query))
+                is_partner = key in self.column and self.column[key] in columns and key != query
+                look = PARTNER if is_partner else ELSEWHERE
+                self.line((key, TOKENS), (query, DIGIT_SUMS), pattern[query, key], look)
         n_heads = len(self.side["last"])
         for head, pattern in enumerate(self.side["last"]):
-            of_head = DECISION_HEAD if head == self.side["decision_head"] else OTHER_HEAD
+            look = DECISION_HEAD if head == self.side["decision_head"] else OTHER_HEAD
             shift = 0.05 * (head - (n_heads - 1) / 2)
-            draw_lines(
-                self.ax,
-                [x + shift for x in self.x],
-                (DIGIT_SUMS, CARRY_INS),
-                pattern,
-                self.layout.answer,
-                of_head,
-            )
+            for query, key in np.argwhere(pattern >= DRAWN_ATTENTION).tolist():
+                if query in self.place:
+                    start, end = (key, DIGIT_SUMS), (query, CARRY_INS)
+                    self.line(start, end, pattern[query, key], look, shift)
 
-    def colour(self, query: int, key: int) -> str:
-        """Return a line's colour in the first layer: to a digit of its column, or elsewhere."""
-        columns = (self.column.get(query), self.place.get(query))
-        same_column = key in self.column and self.column[key] in columns
-        return PARTNER if same_column and key != query else ELSEWHERE
-
-    def draw_digit_sum(self, position: int) -> None:
-        decoded = self.side["digit_sum"][position]
-        if decoded < 0:
-            self.empty(position, DIGIT_SUMS)
-            return
-        colour = TEN_OR_MORE if decoded >= 10 else BELOW_TEN
-        wrong = bool(decoded != self.digit_sums[self.column[position]])
-        self.box(self.x[position], DIGIT_SUMS, str(decoded), colour, wrong=wrong)
-
-    def draw_carry_in(self, position: int, i: int) -> None:
-        decoded = self.side["carry_in"][position]
-        if decoded < 0:
-            self.empty(position, CARRY_INS)
-            return
-        colour = CARRY_IN if decoded else NO_CARRY_IN
-        wrong = bool(decoded != self.carry_ins[i])
-        self.box(self.x[position], CARRY_INS, f"+{decoded}", colour, wrong=wrong)
+    def line(
+        self,
+        start: tuple[int, float],
+        end: tuple[int, float],
+        attention: float,
+        look: Look,
+        shift: float = 0.0,
+    ) -> None:
+        """Draw a line from a key below to a query above, as wide as the attention."""
+        (key, keys_at), (query, queries_at) = start, end
+        x = [self.x[key] + shift, self.x[query] + shift]
+        y = [keys_at + HALF_BOX, queries_at - HALF_BOX]
+        self.ax.plot(x, y, linewidth=LINE_WIDTH * attention, **look)
 
     def draw_answers(self, position: int, i: int) -> None:
         """Draw a digit of the three answers."""
         x = self.x[position]
         arrow = {"arrowstyle": "-|>", "color": EDGE, "linewidth": 0.8, "shrinkA": 0}
         self.ax.annotate("", (x, NO_MLP - HALF_BOX), (x, CARRY_INS + HALF_BOX), arrowprops=arrow)
-        correct = self.digits[i]
         # A digit that lacks its carry-in is one too small; one with a carry too many, too large.
         off_by_the_carry, colour_off = (1, TOO_SMALL) if self.carry_ins[i] else (-1, TOO_LARGE)
+        colours = {
+            self.digits[i]: CORRECT,
+            (self.digits[i] - off_by_the_carry) % 10: colour_off,
+        }
         for row, y in enumerate((NO_MLP, NO_HEAD, INTACT)):
-            digit = self.side["answer"][row, i]
-            colour = WRONG
-            if (digit + off_by_the_carry) % 10 == correct:
-                colour = colour_off
-            if digit == correct:
-                colour = CORRECT
-            self.box(x, y, str(digit), colour)
+            digit = int(self.side["answer"][row, i])
+            self.box(position, y, str(digit), colours.get(digit, WRONG))
 
-    def box(self, x: float, y: float, text: str, colour: str, *, wrong: bool = False) -> None:
-        """Draw a rounded box whose text is dark on light colours and light on dark ones."""
-        half_width = min(0.2, 0.43 * self.pitch)
-        patch = FancyBboxPatch(
-            (x - half_width, y - HALF_BOX),
-            2 * half_width,
-            2 * HALF_BOX,
-            "round,pad=0,rounding_size=0.05",
-            facecolor=colour,
-            edgecolor=MISREAD if wrong else EDGE,
-            linewidth=2 if wrong else 0.6,
-            zorder=4,
-        )
-        self.ax.add_patch(patch)
-        brightness = sum(int(colour[i : i + 2], 16) for i in (1, 3, 5))
-        ink = ON_DARK if brightness < DARK_BOX else ON_LIGHT
-        if colour == PAPER:
-            ink = INK
-        self.ax.text(
-            x, y - 0.01, text, ha="center", va="center", weight="bold", color=ink, zorder=5
-        )
+    def box(self, position: int, y: float, text: str, colour: str, *, wrong: bool = False) -> None:
+        """Draw a box at a position, with a red edge if its value is wrong."""
+        x = self.x[position]
+        size = 2 * min(0.2, 0.43 * self.pitch), 2 * HALF_BOX
+        edge = {"edgecolor": MISREAD if wrong else EDGE, "linewidth": 2 if wrong else 0.6}
+        ink = draw_box(self.ax, (x, y), size, colour, zorder=4, **edge)
+        look: Look = {"weight": "bold", "color": INK if colour == PAPER else ink}
+        self.ax.text(x, y - 0.01, text, ha="center", va="center", zorder=5, **look)
 
-    def empty(self, position: int, y: float) -> None:
+    def point(self, position: int, y: float) -> None:
         """Draw a point where nothing is decoded."""
-        look: dict[str, Any] = {"color": PAPER, "markeredgecolor": EDGE, "markersize": 5}
+        look: Look = {"color": PAPER, "markeredgecolor": EDGE, "markersize": 5}
         self.ax.plot(self.x[position], y, "o", zorder=4, **look)
 
     def draw_labels(self) -> None:
@@ -200,56 +179,22 @@ class Drawing:
             weight = "bold" if text == "answer" else "normal"
             self.ax.text(LEFT - 0.1, y, text, ha="right", va="center", weight=weight)
 
-    def legend(self) -> list[Artist]:
+    def legend(self) -> list[Line2D | Patch]:
         """Return the entries of the legend."""
-        layer = self.last_layer
         lines = {
             "to a digit of its own column": PARTNER,
             "elsewhere, in layer 0": ELSEWHERE,
-            f"decision head, {layer}:{self.side['decision_head']}": DECISION_HEAD,
-            f"other head of layer {layer}": OTHER_HEAD,
+            f"decision head, {self.last_layer}:{self.side['decision_head']}": DECISION_HEAD,
+            f"other head of layer {self.last_layer}": OTHER_HEAD,
         }
         boxes = {
             "ten or more": TEN_OR_MORE,
             "below ten": BELOW_TEN,
             "carry-in": CARRY_IN,
             "no carry-in": NO_CARRY_IN,
-            "correct": CORRECT,
-            "one too large": TOO_LARGE,
-            "one too small": TOO_SMALL,
-            "otherwise wrong": WRONG,
+            **OUTCOMES,
         }
-        entries: list[Artist] = []
-        for text, colour in lines.items():
-            style: Any = DASHES if colour == OTHER_HEAD else "-"
-            entries.append(Line2D([], [], color=colour, linewidth=3, label=text, linestyle=style))
-        for text, colour in boxes.items():
-            entries.append(Patch(facecolor=colour, edgecolor=EDGE, label=text))
-        return entries
-
-
-def draw_lines(
-    ax: Axes,
-    x: Sequence[float],
-    rows: tuple[float, float],
-    pattern: NDArray[Any],
-    queries: Iterable[int],
-    colour: str | Callable[[int, int], str],
-) -> None:
-    """Draw lines from keys below to queries above, as wide as the attention `[query, key]`.
-
-    `x` has the place of each position, and `rows` the heights of keys and queries. Only `queries`
-    have lines, in the `colour`, or in the one that it gives for a query and a key.
-    """
-    keys_at, queries_at = rows
-    for query in queries:
-        for key in np.flatnonzero(pattern[query] >= DRAWN_ATTENTION).tolist():
-            line_colour = colour if isinstance(colour, str) else colour(query, key)
-            style: Any = DASHES if line_colour == OTHER_HEAD else "-"
-            ax.plot(
-                [x[key], x[query]],
-                [keys_at + HALF_BOX, queries_at - HALF_BOX],
-                color=line_colour,
-                linewidth=LINE_WIDTH * pattern[query, key],
-                linestyle=style,
-            )
+        return [
+            *(Line2D([], [], linewidth=3, label=text, **look) for text, look in lines.items()),
+            *(Patch(facecolor=box, edgecolor=EDGE, label=text) for text, box in boxes.items()),
+        ]

@@ -136,7 +136,6 @@ def plane_figure(
     classes: Sequence[str] = (),
     *,
     height: float,
-    stacked: bool = True,
     rows: Rows = (),
     link: str | None = None,
 ) -> Figure:
@@ -151,6 +150,8 @@ def plane_figure(
     def draw(figure: SubFigure, side: Arrays) -> None:
         plane_grid(figure, side, hue, names, colours, rows)
 
+    columns = {column for side in sides.values() for _, column in _titles(side, rows).values()}
+    stacked = len(columns) > MOST_BESIDE
     legend = dots(names, colours)
     return subfigures(sides, draw, height=height, stacked=stacked, legend=legend, link=link)
 

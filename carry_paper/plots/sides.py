@@ -8,11 +8,10 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
-from carry_paper.plots.style import WIDTH, with_data
+from carry_paper.plots.style import WIDTH, legend_below, parts_beside, with_data
 
 AUTHORS = "author’s weights"
 OURS = "our weights"
-SIDE = "side-"  # begins the id of a part of a figure that stands beside others
 IN_A_ROW = 15  # entries of a legend below a whole figure
 Arrays = Mapping[str, NDArray[Any]]  # what a figure draws of a side
 
@@ -24,14 +23,14 @@ class Layout(TypedDict, total=False):
         height: The height of a side, in inches.
         stacked: True if the author's side is above ours, not left of it.
         titles: The title of a side, by its name, where that is not the name itself.
-        legend: Entries of a legend below all sides; or two legends, by their titles.
+        legend: Entries of a legend below all sides; all labels of the panels if there are none.
         link: An address that our panels open, in the built page; None if there is none.
     """
 
     height: Required[float]
     stacked: bool
     titles: Mapping[str, str]
-    legend: Sequence[Artist] | Mapping[str, Sequence[Artist]]
+    legend: Sequence[Artist]
     link: str | None
 
 
@@ -49,31 +48,16 @@ def subfigures(
     n_rows = len(sides) if is_stacked else 1
     n_columns = 1 if is_stacked else len(sides)
     figure = Figure(figsize=(WIDTH, layout["height"] * n_rows), layout="constrained")
-    parts = figure.subfigures(n_rows, n_columns, squeeze=False).flatten()
-    for i, (part, (name, data)) in enumerate(zip(parts, sides.items(), strict=True)):
+    beside: list[Any] = [] if is_stacked else parts_beside(figure, n_columns)
+    parts = beside or figure.subfigures(n_rows, squeeze=False)[:, 0]
+    for part, (name, data) in zip(parts, sides.items(), strict=True):
         part.suptitle(_title(name, data, layout.get("titles")), weight="bold")
         draw(part, data)
         for ax in part.axes if name == OURS else ():
             ax.set_url(layout.get("link"))
-        if not is_stacked:
-            # The built page puts such parts below each other where there is no room for both.
-            part.set_gid(f"{SIDE}{i}")
-    for part in [figure] if is_stacked else parts:
-        _add_legends(part, layout.get("legend", ()), IN_A_ROW // n_columns)
+    for part in beside or [figure]:
+        legend_below(part, layout.get("legend", ()), IN_A_ROW // n_columns)
     return figure
-
-
-def _add_legends(
-    part: Any, legend: Sequence[Artist] | Mapping[str, Sequence[Artist]], most: int
-) -> None:
-    """Draw a legend below a figure or a part of one, or two with titles beside each other."""
-    if not isinstance(legend, Mapping):
-        if legend:
-            part.legend(handles=legend, loc="outside lower center", ncols=most, columnspacing=1.0)
-        return
-    for place, (title, entries) in zip(("left", "right"), legend.items(), strict=True):
-        look: dict[str, Any] = {"columnspacing": 0.8, "handlelength": 1.0, "title_fontsize": 8}
-        part.legend(handles=entries, loc=f"outside lower {place}", ncols=most, title=title, **look)
 
 
 def _title(name: str, data: Any, titles: Mapping[str, str] | None) -> str:

@@ -9,14 +9,18 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import matplotlib.style
 import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FixedLocator
 from PIL import Image
 
-from carry_paper.plots.hover import names_as_ids
+from carry_paper.plots.hover import name_panels
 
 WIDTH = 8.0  # inches: a page's column at its natural size
 SVG_DPI = 120  # of pictures inside an SVG
@@ -34,6 +38,12 @@ DIGIT_COLOURS = (
 # What becomes of a digit. A digit that is too large has a carry too many, or one too small has a
 # carry too few; where both are counted together it is off by one.
 CORRECT, TOO_LARGE, TOO_SMALL, WRONG = "#17806A", "#D2600A", "#7D6BB8", "#8C94A2"
+OUTCOMES = {
+    "correct": CORRECT,
+    "one too large": TOO_LARGE,
+    "one too small": TOO_SMALL,
+    "other": WRONG,
+}
 OFF_BY_ONE = "#B0527A"
 TRAIN, TEST = "#8A8D93", "#7A1F5C"  # curves of training sums and of test sums
 # Lines that a figure is compared with.
@@ -51,7 +61,7 @@ ACCURACY = LinearSegmentedColormap.from_list(
 # whose colours become their negatives there: no map has these two.
 ON_DARK, ON_LIGHT = "#FCFCFC", "#20242E"
 ON_DARK_CELL, ON_LIGHT_CELL = "#FEFDFC", "#21252F"
-DARK_CELL = 0.28  # luminance, below which white numbers have the better contrast in both themes
+DARK = 0.28  # luminance, below which white numbers have the better contrast in both themes
 STYLE = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
@@ -114,8 +124,8 @@ def svg(figure: Figure, alt: str = "") -> str:
     """
     text = io.StringIO()
     metadata = {"Date": None, "Creator": None, "Title": alt}
-    with names_as_ids(figure):
-        figure.savefig(text, format="svg", metadata=metadata, dpi=SVG_DPI)
+    name_panels(figure)
+    figure.savefig(text, format="svg", metadata=metadata, dpi=SVG_DPI)
     return re.sub(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+", _smaller, text.getvalue())
 
 
@@ -136,6 +146,14 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     import seaborn as sns
 
     return tuple(sns.husl_palette(n_classes, s=0.95, l=0.55).as_hex())
+
+
+def parts_beside(figure: Figure, n: int, **options: Any) -> list[SubFigure]:
+    """Return `n` parts of a figure, which the built page stacks where there is no room for all."""
+    parts: list[SubFigure] = figure.subfigures(1, n, squeeze=False, **options)[0].tolist()
+    for i, part in enumerate(parts):
+        part.set_gid(f"side-{i}")
+    return parts
 
 
 def name_grid(
@@ -186,14 +204,59 @@ def position_label(name: str) -> str:
     return re.sub(r"^pos(?=\d)", "pos. ", name)
 
 
-def write_numbers(ax: Axes) -> None:
-    """Let seaborn's numbers on a map's cells have their best contrast, in the dark theme too."""
+def is_dark(colour: Any) -> bool:
+    """Return True if white text on a colour has the better contrast."""
     from seaborn.utils import relative_luminance
 
-    cells = ax.collections[0]
+    return bool(relative_luminance(colour) < DARK)
+
+
+def draw_box(
+    ax: Axes, centre: tuple[float, float], size: tuple[float, float], colour: Any, **look: Any
+) -> str:
+    """Draw a box with round corners, and return the colour of text on it."""
+    (x, y), (width, height) = centre, size
+    corner = x - width / 2, y - height / 2
+    round_corners = "round,pad=0,rounding_size=0.05"
+    ax.add_patch(FancyBboxPatch(corner, width, height, round_corners, facecolor=colour, **look))
+    return ON_DARK if is_dark(colour) else ON_LIGHT
+
+
+def number_map(ax: Axes, shares: pd.DataFrame, words: Any = None) -> QuadMesh:
+    """Draw a map of shares from 0 to 1, with these numbers or some `words` on its cells.
+
+    They have their best contrast in the dark theme, too. Returns the cells.
+    """
+    import seaborn as sns
+
+    look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "cbar": False, "linewidths": 1}
+    look |= {"annot": True, "fmt": ".2f"} if words is None else {"annot": words, "fmt": ""}
+    sns.heatmap(shares, ax=ax, annot_kws={"size": 7.5}, **look)
+    ax.tick_params(length=0, rotation=0)
+    ax.set(xlabel="", ylabel="")
+    (cells,) = ax.collections
+    assert isinstance(cells, QuadMesh)
     cells.update_scalarmappable()
-    colours, n_columns = cells.get_facecolor(), round(max(ax.get_xlim()))
+    colours = cells.get_facecolor()
     for text in ax.texts:
         column, row = map(int, text.get_position())
-        luminance = relative_luminance(colours[row * n_columns + column])
-        text.set_color(ON_DARK_CELL if luminance < DARK_CELL else ON_LIGHT_CELL)
+        on_dark = is_dark(colours[row * shares.shape[1] + column])
+        text.set_color(ON_DARK_CELL if on_dark else ON_LIGHT_CELL)
+    return cells
+
+
+def legend_below(
+    part: Figure | SubFigure, entries: Sequence[Artist] = (), ncols: int = 5, **look: Any
+) -> None:
+    """Draw a legend below a figure or a part of one.
+
+    Without `entries` it has each label in the panels once, but for panels with their own legend.
+    """
+    labelled: dict[str, Artist] = {str(entry.get_label()): entry for entry in entries}
+    for ax in part.axes:
+        if not entries and ax.get_legend() is None:
+            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+                labelled.setdefault(label, handle)
+    if labelled:
+        usual: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 1.0}
+        part.legend([*labelled.values()], [*labelled], ncols=ncols, **usual | look)

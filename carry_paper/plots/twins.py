@@ -7,12 +7,21 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.sides import SIDE
-from carry_paper.plots.style import CLASS_COLOURS, DASHED, DOTTED, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import (
+    CLASS_COLOURS,
+    DASHED,
+    DOTTED,
+    FAINT,
+    INK,
+    WIDTH,
+    parts_beside,
+    with_data,
+)
 
 FACTOR = CLASS_COLOURS[0]
 DOT = 16
 ABREAST = 3  # panels on a phone
+ENDS = "run {run}: {base:.2f}, and {twin:.2f} in its twin"
 
 
 @with_data
@@ -34,7 +43,7 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
         ax.text(-0.01, y - 0.38, name, va="bottom")
         spread = np.random.default_rng(0).permutation(np.linspace(-0.22, 0.22, len(of)))
         dots = ax.scatter(of.change, y + spread, s=DOT, c=FACTOR, linewidths=0)
-        name_dots(dots, [f"{name}, {words}" for words in _ends(of)])
+        name_dots(dots, f"{name}, {ENDS}", of)
         mean = of.change.mean()
         ax.vlines(mean, y - 0.3, y + 0.3, color=INK, linewidth=2.2, zorder=3)
         ax.text(mean + 0.008, y + 0.32, f"{mean:.2f}", va="bottom", fontsize=8, weight="bold")
@@ -50,14 +59,6 @@ def changes(pairs: pd.DataFrame, names: Mapping[str, str], what: str, unrelated:
     return figure
 
 
-def _ends(pairs: pd.DataFrame) -> list[str]:
-    """Return the outcomes of each pair in words."""
-    return [
-        f"run {run}: {base:.2f}, and {twin:.2f} in its twin"
-        for run, base, twin in zip(pairs.run, pairs.base, pairs.twin, strict=True)
-    ]
-
-
 @with_data
 def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) -> Figure:
     """Return a figure with a panel for each thing new: twins against their bases.
@@ -65,14 +66,13 @@ def bases_and_twins(pairs: pd.DataFrame, names: Mapping[str, str], what: str) ->
     The arguments are as in `changes`. On a phone the built page has the panels in two rows.
     """
     figure = Figure(figsize=(WIDTH, 1.9), layout="constrained")
-    parts = figure.subfigures(1, -(-len(names) // ABREAST), squeeze=False)[0]
+    parts = parts_beside(figure, -(-len(names) // ABREAST))
     for i, (new, name) in enumerate(names.items()):
         part, place = parts[i // ABREAST], i % ABREAST
-        part.set_gid(f"{SIDE}{i // ABREAST}")
         ax, of = part.add_subplot(1, ABREAST, place + 1), pairs[pairs.new == new]
         ax.plot([0, 1], [0, 1], **DASHED)
         dots = ax.scatter(of.base, of.twin, s=DOT, c=FACTOR, linewidths=0)
-        name_dots(dots, _ends(of))
+        name_dots(dots, ENDS, of)
         ax.set(xlim=(-0.05, 1.07), ylim=(-0.05, 1.07), aspect="equal", title=name)
         ax.set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
         ax.tick_params(labelleft=not place)

@@ -9,9 +9,11 @@ from carry_core import carries, sums
 from carry_core.model import ModelConfig
 from carry_paper.findings import geometry, survey
 from carry_paper.plots.attention import attention_grid
-from carry_paper.plots.curves import draw_one_run, ends
+from carry_paper.plots.curves import ends
+from carry_paper.plots.hover import name_panels
 from carry_paper.plots.planes import NINE, NO, YES, Decision, best_threshold, decision_figure
 from carry_paper.plots.sides import OURS
+from carry_paper.plots.style import ACCURACY, legend_below
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -38,49 +40,45 @@ def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(c
         assert ax.images[0].get_clim() == (0, 1)
 
 
-@pytest.fixture
-def history() -> dict[str, np.ndarray]:
-    """Two runs, the second 10 epochs shorter."""
-    rng = np.random.default_rng(0)
-    histories = {
-        f"{part}_{curve}": rng.random((2, 50)) + 0.01
-        for part in ("train", "test")
-        for curve in ("loss", "whole")
-    }
-    histories["weight_norm"] = 1000 + 10 * rng.random((2, 50))
-    for values in histories.values():
+def test_the_ends_have_best_and_last_of_every_run():
+    """Of two runs, the second is 10 epochs shorter."""
+    names = ("test_whole", "test_loss", "weight_norm")
+    curves = dict(zip(names, np.random.default_rng(0).random((3, 2, 50)), strict=True))
+    curves["weight_norm"] *= 1000
+    for values in curves.values():
         values[1, 40:] = np.nan
-    return histories | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)}
-
-
-def test_the_ends_have_best_and_last_of_every_run(history):
-    table = ends(history)
+    table = ends(curves | {"runs": np.array([3, 5]), "epochs": np.arange(1, 51)})
     for i, (run, end) in enumerate({3: 50, 5: 40}.items()):
-        whole, loss, norm = (
-            history[key][i, :end] for key in ("test_whole", "test_loss", "weight_norm")
-        )
+        whole, loss, norm = (curves[name][i, :end] for name in names)
         row = table.loc[run]
-        assert list(row["exact match"]) == [
-            max(whole),
-            list(whole).index(max(whole)) + 1,
-            whole[-1],
-        ]
-        assert list(row["loss"]) == [min(loss), list(loss).index(min(loss)) + 1, loss[-1]]
+        assert list(row["exact match"]) == [whole.max(), whole.argmax() + 1, whole[-1]]
+        assert list(row["loss"]) == [loss.min(), loss.argmin() + 1, loss[-1]]
         assert list(row["squared norm"]) == [round(norm[0]), round(norm[-1])]
 
 
-def test_one_run_has_a_line_for_each_digit_and_its_own_loss_and_norm(history):
-    digits = np.random.default_rng(1).random((50, 3))
-    figure = Figure().subfigures()
-    curves = history | {"epoch": history["epochs"], "digits": digits, "of_run": np.array(1)}
-    draw_one_run(figure, curves, ["pos7", "pos8", "pos9", "="])
-    of_digits, loss, norm = figure.axes
-    for line, curve in zip(of_digits.lines, digits.T, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), curve)
-    labels = [text.get_text() for text in of_digits.get_legend().get_texts()]
-    assert labels == ["pos. 7", "pos. 8", "pos. 9"]
-    np.testing.assert_array_equal(loss.lines[0].get_ydata(), history["test_loss"][1])
-    np.testing.assert_array_equal(norm.lines[0].get_ydata(), history["weight_norm"][1])
+def test_a_legend_below_has_each_label_once_and_none_of_a_panel_with_its_own():
+    figure = Figure()
+    panels = figure.subplots(1, 3)
+    for ax, labels in zip(panels, (["a", "b"], ["b", "c"], ["d"]), strict=True):
+        for label in labels:
+            ax.plot([0, 1], label=label)
+    panels[2].legend()
+    legend_below(figure)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
+
+
+def test_a_map_is_named_by_the_words_on_its_axes():
+    """Its panel has the titles of its column and of its row."""
+    figure = Figure()
+    axes = figure.subplots(2, 2, sharey="row")
+    for ax in axes.flat:
+        ax.imshow([[0, 0.5], [1, np.nan]], cmap=ACCURACY)
+    axes[0, 1].set_title("all\nruns")
+    axes[1, 0].set(ylabel="ours", yticks=[0, 1], yticklabels=["head", "MLP"])
+    name_panels(figure)
+    assert axes[1, 1].get_gid() == "panel all runs, ours"
+    assert axes[1, 1].images[0].get_gid() == "map accuracy 2;head|MLP;;0 0.5 1 nan;"
+    assert axes[0, 0].images[0].get_gid() == "map accuracy 2;;;0 0.5 1 nan;"
 
 
 @pytest.mark.parametrize("width", [2, 3, 4])
