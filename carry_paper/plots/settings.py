@@ -39,14 +39,14 @@ def _draw_factor(ax: Axes, cells: pd.DataFrame) -> None:
     ax.axvline(HALF, **DASHED)
     for y, cell in cells.iterrows():
         colour = COLOURS[cell.verdict]
-        counts = f"{cell.show} of {cell.learn}"
+        words = f"{cell.show} of {cell.learn}, {cell.verdict}"
         if cell.verdict == "does not learn":
-            counts = f"{cell.learn} of {cell.runs} learn"
+            words = f"{cell.learn} of {cell.runs} learn"
         else:
             ax.hlines(y, cell.low, cell.high, color=colour, linewidth=2)
             face = colour if cell.tried else "white"
             ax.scatter(cell.show / cell.learn, y, s=30, c=face, edgecolors=colour, zorder=3)
-        ax.text(1.05, y, f"{counts}, {cell.verdict}", va="center", fontsize=7.5, color=INK)
+        ax.text(1.05, y, words, va="center", fontsize=7.5, color=INK)
     ax.set_yticks(range(len(cells)), [f"{setting:g}" for setting in cells.setting])
     ax.tick_params(axis="y", length=0)
     # A phone shows the left half, so that is where the dots are.
