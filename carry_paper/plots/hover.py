@@ -112,7 +112,6 @@ def _marks(axis: Axis, n: int) -> list[str]:
     formatter = axis.get_major_formatter()
     if not isinstance(formatter, FixedFormatter | FuncFormatter):
         return []
-    words = [
-        _on_one_line(word) for word in formatter.format_ticks(axis.get_majorticklocs().tolist())
-    ]
+    ticks = formatter.format_ticks(axis.get_majorticklocs().tolist())
+    words = [_on_one_line(str(tick)) for tick in ticks]  # a fixed one may be a number
     return words if len(words) == n and all(words) else []

@@ -1,6 +1,7 @@
 """The data of figures, not their pixels."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from carry_paper.plots.curves import ends
 from carry_paper.plots.hover import name_panels
 from carry_paper.plots.planes import NINE, NO, YES, Decision, best_threshold, decision_figure
 from carry_paper.plots.sides import OURS
-from carry_paper.plots.style import ACCURACY, legend_below
+from carry_paper.plots.style import ACCURACY, legend_below, number_map
 
 
 def test_attention_grid_shows_every_head_and_of_the_last_layer_the_answer_rows(config: ModelConfig):
@@ -79,6 +80,14 @@ def test_a_map_is_named_by_the_words_on_its_axes():
     assert axes[1, 1].get_gid() == "panel all runs, ours"
     assert axes[1, 1].images[0].get_gid() == "map accuracy 2;head|MLP;;0 0.5 1 nan;"
     assert axes[0, 0].images[0].get_gid() == "map accuracy 2;;;0 0.5 1 nan;"
+
+
+def test_a_map_of_a_table_is_named_by_its_index_of_numbers_and_its_columns():
+    figure = Figure()
+    table = pd.DataFrame([[0, 0.5], [1, np.nan]], [8, 9], ["one", "all"])
+    cells = number_map(figure.subplots(), table)
+    name_panels(figure)
+    assert cells.get_gid() == "map accuracy 2;8|9;one|all;0 0.5 1 nan;"
 
 
 @pytest.mark.parametrize("width", [2, 3, 4])
