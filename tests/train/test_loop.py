@@ -154,11 +154,16 @@ def test_auto_measures_where_the_processor_has_several_formats(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "precision"),
-    [("one layer", TORCH_BF16), ("padded", TORCH_FP32)],
+    ("config", "precision"),
+    [
+        (SHAPES["one layer"], TORCH_BF16),
+        (SHAPES["padded"], TORCH_FP32),
+        pytest.param(ModelConfig(width=3, d_ff=100), FUSED_FP32, marks=needs_fused),
+    ],
+    ids=["one layer", "padded", "100 neurons"],
 )
 def test_a_training_stops_within_an_epoch_and_goes_on(
-    small_group, data, monkeypatch, shape, precision
+    small_group, data, monkeypatch, config, precision
 ):
     """Time is up after two batches of an epoch, after the last before its test, and after three.
 
@@ -167,7 +172,7 @@ def test_a_training_stops_within_an_epoch_and_goes_on(
     monkeypatch.setattr(train_module, "N_LONG", 600)
     monkeypatch.setattr(groups, "TESTED_FIRST", 1)
     monkeypatch.setattr(groups, "TESTED_EVERY", 3)
-    recipe, group = replace(QUICK, limit=4), replace(small_group, config=SHAPES[shape])
+    recipe, group = replace(QUICK, limit=4), replace(small_group, config=config)
     checkpoints = Checkpoints(data / "checkpoints", group, recipe)
     straight = Trainer(group, recipe, [0, 2], precision=precision)
     for _ in range(recipe.limit):
