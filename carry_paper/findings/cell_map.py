@@ -104,10 +104,9 @@ def by_setting(table: pd.DataFrame) -> pd.DataFrame:
 def shows(rows: pd.DataFrame, learns: float = cells.LEARNS) -> "pd.Series[bool]":
     """Return True for runs that learn and carry as the paper says, in the sense of the corners.
 
-    A run learns if its exact match reaches `learns`.
-
     Swapping carry and nine moves the carry in each pair of states and each column, and the last
-    layer's attention writes a part of the carry's coordinate: the run is not early.
+    layer's attention writes a part of the carry's coordinate: the run is not early. A run learns if
+    its exact match reaches `learns`.
     """
     is_early = rows.late.map(carry_line.who_writes, na_action="ignore") == "early"
     shows: pd.Series[bool] = (

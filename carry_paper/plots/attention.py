@@ -193,7 +193,7 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: Mapping[str, i
     """Return a figure of attention by position: a panel for each kind, a line for each head.
 
     `sides` are frames of `findings.lengths.attention_shares`, by side or group. A dotted line marks
-    the end of the `n_long` leading positions.
+    the end of the `n_long` leading positions, which are by the same names.
     """
     heads = sorted({head for shares in sides.values() for head in shares["head"]})
     colours = dict(zip(heads, CLASS_COLOURS, strict=False))

@@ -38,24 +38,27 @@ def answer_bars(answers: pd.DataFrame) -> Figure:
     blocks = answers.model + answers.kind
     block = (blocks != blocks.shift()).cumsum() - 1
     y = np.arange(len(answers)) + 0.6 * block
-    carrying = (answers.right + (1 - answers.right) * answers.carry_share).fillna(answers.right)
+    carrying = ((1 - answers.right) * answers.carry_share).fillna(0)
     figure = Figure(figsize=(WIDTH, 0.18 * (y.max() + 1) + 0.8), layout="constrained")
     ax = figure.subplots()
     kinds = answers.kind.where(answers.kind != "intact", answers.model + ", intact")
     names = kinds.str.cat(answers.heads, "  ").str.strip()
     kinds_of_answers = {
-        "other mistake (Alpaca: any)": (WRONG, np.ones(len(y))),
-        "carrying mistake": (OFF_BY_ONE, carrying),
         "correct": (CORRECT, answers.right),
+        "carrying mistake": (OFF_BY_ONE, carrying),
+        "other mistake (Alpaca: any)": (WRONG, 1 - answers.right - carrying),
     }
-    for label, (colour, shares) in kinds_of_answers.items():  # each in front of the one before
-        bars = ax.barh(y, shares, color=colour, label=label)
-        name_bars(bars, [f"{name}: {share:.2f}" for name, share in zip(names, shares, strict=True)])
+    start = 0 * answers.right
+    for label, (colour, shares) in kinds_of_answers.items():
+        bars = ax.barh(y, shares, left=start, color=colour, label=label)
+        of_bars = zip(names, shares, strict=True)
+        name_bars(bars, [f"{name}: {label} {share:.2f}" for name, share in of_bars])
+        start = start + shares
     ax.set_yticks(y, names)
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, 1), ylim=(y.max() + 0.6, -0.6), xlabel="share of the prompts")
     ax.spines[:].set_visible(False)
-    legend_below(figure, reverse=True)
+    legend_below(figure)
     return figure
 
 

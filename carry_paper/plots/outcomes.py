@@ -142,7 +142,7 @@ def _bars_by_cell(sides: Mapping[str, pd.DataFrame], part: str, links: Links) ->
     """Return a figure with a panel of bars for each carry class and `column`.
 
     They show the share of digits that are correct (`accuracy`), off by exactly one
-    (`corrected`: without a carry-in one too large, with one too small), and otherwise wrong.
+    (`corrected`: without a carry-in one too large, with one too small), and all others.
     """
     measured = {side: cells for side, cells in sides.items() if side != "paper"}
     all_cells = pd.concat(measured.values())

@@ -119,8 +119,8 @@ def with_data(
 def svg(figure: Figure, alt: str = "") -> str:
     """Return a figure as SVG text; the same figure gives the same text.
 
-    Its ids have the names and values of what it shows (`plots.hover`). `alt` becomes the
-    `dc:title`.
+    Its ids have the names and values of what it shows (`plots.hover`), and the figure keeps them.
+    `alt` becomes the `dc:title`.
     """
     text = io.StringIO()
     metadata = {"Date": None, "Creator": None, "Title": alt}
@@ -230,6 +230,7 @@ def number_map(ax: Axes, shares: pd.DataFrame, words: Any = None) -> QuadMesh:
     import seaborn as sns
 
     look: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": ACCURACY, "cbar": False, "linewidths": 1}
+    look |= {"xticklabels": True, "yticklabels": True}  # all, where they are dense as well
     look |= {"annot": True, "fmt": ".2f"} if words is None else {"annot": words, "fmt": ""}
     sns.heatmap(shares, ax=ax, annot_kws={"size": 7.5}, **look)
     ax.tick_params(length=0, rotation=0)
@@ -252,11 +253,11 @@ def legend_below(
 
     Without `entries` it has each label in the panels once, but for panels with their own legend.
     """
-    labelled: dict[str, Artist] = {str(entry.get_label()): entry for entry in entries}
+    by_label: dict[str, Artist] = {}
     for ax in part.axes:
-        if not entries and ax.get_legend() is None:
+        if ax.get_legend() is None:
             for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-                labelled.setdefault(label, handle)
-    if labelled:
+                by_label.setdefault(label, handle)
+    if handles := [*entries] or [*by_label.values()]:
         usual: dict[str, Any] = {"loc": "outside lower center", "columnspacing": 1.0}
-        part.legend([*labelled.values()], [*labelled], ncols=ncols, **usual | look)
+        part.legend(handles=handles, ncols=ncols, **usual | look)

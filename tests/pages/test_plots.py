@@ -12,6 +12,7 @@ from carry_paper.findings import geometry, survey
 from carry_paper.plots.attention import attention_grid
 from carry_paper.plots.curves import ends
 from carry_paper.plots.hover import name_panels
+from carry_paper.plots.language_models import answer_bars
 from carry_paper.plots.planes import NINE, NO, YES, Decision, best_threshold, decision_figure
 from carry_paper.plots.sides import OURS
 from carry_paper.plots.style import ACCURACY, legend_below, number_map
@@ -80,6 +81,14 @@ def test_a_map_is_named_by_the_words_on_its_axes():
     assert axes[1, 1].get_gid() == "panel all runs, ours"
     assert axes[1, 1].images[0].get_gid() == "map accuracy 2;head|MLP;;0 0.5 1 nan;"
     assert axes[0, 0].images[0].get_gid() == "map accuracy 2;;;0 0.5 1 nan;"
+
+
+def test_answers_are_named_by_their_own_shares_and_not_by_where_their_bars_end():
+    rows = {"model": "m", "kind": "intact", "heads": "", "right": [0.6], "carry_share": [0.5]}
+    (ax,) = answer_bars(pd.DataFrame(rows)).axes
+    names = [bar.get_gid() for bar in ax.patches]
+    kinds = {"correct": 0.6, "carrying mistake": 0.2, "other mistake (Alpaca: any)": 0.2}
+    assert names == [f"value m, intact: {kind} {x:.2f}" for kind, x in kinds.items()]
 
 
 def test_a_map_of_a_table_is_named_by_its_index_of_numbers_and_its_columns():
