@@ -25,6 +25,9 @@ FOLDER = ROOT / "_build" / "machines"
 
 FAILED = "FAILED"
 
+# Of the log of a machine on which the tests fail: whoever reads what CI printed has no log.
+LINES_SHOWN = 40
+
 # Programs, by patterns of their names.
 CHROMIUM = ("chromium*", "google-chrome*", "chrome")
 NODE = ("node", "nodejs", "npm", "npx", "tsc")
@@ -236,7 +239,10 @@ def main(names: Sequence[str]) -> int:
         if result == FAILED:
             failed.append(name)
     for name in failed:
-        print(f"{name}: {FOLDER.relative_to(ROOT) / name}.log says what failed.", file=sys.stderr)
+        log = FOLDER / f"{name}.log"
+        print(f"{name}: the end of {log.relative_to(ROOT)}:", file=sys.stderr)
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(lines[-LINES_SHOWN:]), file=sys.stderr)
     return int(bool(failed))
 
 
