@@ -36,7 +36,7 @@ REGISTERS = {16: AVX512, 8: frozenset({"avx2", "fma"}), 4: frozenset({"asimd"})}
 BF16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 # `sizes.h` makes room for these, and supports only the paper's D_MODEL.
 D_MODEL = 128
-MOST_LAYERS = 3
+MOST_LAYERS = 4
 MOST_NEURONS = 1024
 MOST_POSITIONS = 31
 NEURONS_AT_ONCE = 128  # those of an MLP are padded to a multiple of it

@@ -4,7 +4,7 @@
 
 namespace {
 constexpr int D = 128, HEADS = 2, D_HEAD = D / HEADS, VOCABULARY = 12;
-constexpr int MOST_LAYERS = 3, MOST_NEURONS = 1024, MOST_POSITIONS = 31;
+constexpr int MOST_LAYERS = 4, MOST_NEURONS = 1024, MOST_POSITIONS = 31;
 constexpr int MOST_HEADS = D / 2;
 constexpr int MOST_PAIRS = 320;  // of token and position, in multiples of 64
 constexpr int TILE = 64;         // sums that go forward and back together

@@ -29,6 +29,7 @@ SHAPES = {
     "one-layer decoder, 100 neurons": ModelConfig(layers=1, causal=True, d_ff=100),
     "31 positions, more neurons": ModelConfig(width=10, d_ff=512),
     "three layers, 32 heads": ModelConfig(layers=3, heads=32),
+    "four layers": ModelConfig(layers=4),
 }
 SIMULATED_SHAPES = ["two layers"]
 # Vectors that the processor need not have, as wide as those of AVX512 and of NEON: the compiler
@@ -38,7 +39,7 @@ CASES = [*product(["fp32", "bf16"], SHAPES), *product(SIMULATED_LANES, SIMULATED
 # Of gradients together, and of each parameter's, by relative distance.
 TOLERANCES = {
     "fp32": (2e-6, 1e-5),
-    "bf16": (0.015, 0.04),  # PyTorch's own bf16: 0.004 to 0.012, and up to 0.022
+    "bf16": (0.02, 0.06),  # PyTorch's own bf16: 0.002 to 0.013, and up to 0.034
 }
 
 
