@@ -32,17 +32,28 @@ PERMUTATIONS = 99_999
 EPOCHS = (2, 5, 10, 20, 40, 70)  # of the 100 of the recipe `minute`, at which runs are stopped
 FEWEST = 24  # of the 32 bases, which have to have a late share at such an epoch
 
+# Bases by the recipe `quick`, stopped at an epoch. Its learning rate never falls, so the exact match
+# of a run that adds goes up and down: a run learns from a lower one on.
+QUICK_BASES, QUICK_EPOCHS, QUICK_LEARNS = 16, 20, 0.99
+
 Values = NDArray[np.float64]
 
 
-def bases(table: pd.DataFrame, cell: cells.Cell, count: int = cells.N_RUNS) -> list[int]:
+def bases(
+    table: pd.DataFrame,
+    cell: cells.Cell,
+    count: int = cells.N_RUNS,
+    learns: float = cells.LEARNS,
+) -> list[int]:
     """Return the bases: the first runs of a cell in which nothing is new that learn to add.
+
+    A run learns if its exact match reaches `learns`.
 
     Raises:
         BadInput: The table has not so many runs that learn, or lacks a run before the last of them.
     """
     rows = cell.of(table).set_index("run").sort_index()
-    learning = [int(run) for run in rows.index[rows.exact >= cells.LEARNS]][:count]
+    learning = [int(run) for run in rows.index[rows.exact >= learns]][:count]
     last = learning[-1] if learning else cells.FIRST
     absent = sorted(set(range(cells.FIRST, last + 1)) - set(rows.index))
     if len(learning) < count or absent:
@@ -55,9 +66,14 @@ def bases(table: pd.DataFrame, cell: cells.Cell, count: int = cells.N_RUNS) -> l
 
 
 def compared(
-    base_rows: pd.DataFrame, twin_rows: pd.DataFrame, numbers: Collection[int]
+    base_rows: pd.DataFrame,
+    twin_rows: pd.DataFrame,
+    numbers: Collection[int],
+    learns: float = cells.LEARNS,
 ) -> pd.DataFrame:
     """Return how far each twin is from its base: a row for each of the bases' numbers.
+
+    A twin learns if its exact match reaches `learns`.
 
     Returns:
         By run, `learns`; the absolute change of the `late` share and of the place of the `nine`;
@@ -81,7 +97,7 @@ def compared(
             f"Run {pairs.index[differing][0]} and its base were trained by different steps or "
             "processors: expected the same, or the two differ in more than one thing."
         )
-    pairs["learns"] = twin.exact >= cells.LEARNS
+    pairs["learns"] = twin.exact >= learns
     pairs["late"] = (twin.late - base.late).abs()
     word, other_word = (rows.late.map(who_writes, na_action="ignore") for rows in (base, twin))
     pairs["flip"] = (word != other_word).where(word.notna() & other_word.notna()).astype(float)
@@ -144,6 +160,17 @@ def comparisons(factors: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> lis
             results.append(comparison)
     adjusted = holm([result.p for result in results])
     return [result._replace(adjusted=p) for result, p in zip(results, adjusted, strict=True)]
+
+
+def hangs_on_recipe(one: Comparison, other: Comparison) -> bool:
+    """Return True if a factor is seen by one recipe, and the other's interval excludes that much.
+
+    The two compare the same factor with its floor, in the same outcome.
+    """
+    return any(
+        first.adjusted < ALPHA and not second.low <= first.mean - first.floor <= second.high
+        for first, second in ((one, other), (other, one))
+    )
 
 
 def permutation_p(differences: Values) -> float:

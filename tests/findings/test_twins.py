@@ -79,6 +79,16 @@ def test_the_permutation_test_is_that_of_all_signs():
     assert twins.permutation_p(differences) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("mean", "adjusted", "hangs"), [(0.30, 0.01, True), (0.30, 0.2, False), (0.15, 0.01, False)]
+)
+def test_an_answer_hangs_on_the_recipe_if_one_sees_what_the_other_excludes(mean, adjusted, hangs):
+    seen = twins.Comparison("mask", "late", 30, mean, 0.05, 0, 1, adjusted, adjusted, 0.1)
+    unseen = seen._replace(mean=0.05, low=-0.1, high=0.12, adjusted=1.0)
+    assert twins.hangs_on_recipe(seen, unseen) is hangs
+    assert twins.hangs_on_recipe(unseen, seen) is hangs
+
+
 def test_holm_multiplies_the_smallest_most_and_keeps_the_order():
     assert twins.holm([0.04, 0.01, 0.03, 0.5]) == pytest.approx([0.09, 0.04, 0.09, 0.5])
     assert twins.holm([0.9, 0.8]) == [1.0, 1.0]
@@ -96,6 +106,7 @@ def test_twins_are_compared_by_word_share_and_nine_and_those_that_do_not_learn_a
     assert pairs.flip.iloc[0] == 1
     assert pairs.nine.iloc[0] == pytest.approx(0.3)
     assert pairs.iloc[1][list(twins.OUTCOMES)].isna().all()
+    assert twins.compared(base, twin, NUMBERS, learns=0.99).learns.all()
 
 
 def test_a_twin_that_is_missing_or_of_another_step_is_refused_in_one_line():
@@ -111,6 +122,7 @@ def test_bases_are_the_first_that_learn():
     table = rows(0.5)
     table.loc[2, "exact"] = 0.3
     assert twins.bases(table, CELL, 5) == [200, 201, 203, 204, 205]
+    assert twins.bases(table, CELL, 3, learns=0.2) == [200, 201, 202]
     with pytest.raises(BadInput, match="has 31 that learn: expected 32"):
         twins.bases(table, CELL)
     with pytest.raises(BadInput, match="lacks run 201"):
