@@ -32,8 +32,8 @@ PERMUTATIONS = 99_999
 EPOCHS = (2, 5, 10, 20, 40, 70)  # of the 100 of the recipe `minute`, at which runs are stopped
 FEWEST = 24  # of the 32 bases, which have to have a late share at such an epoch
 
-# Bases by the recipe `quick`, stopped at an epoch. Its learning rate never falls, so the exact match
-# of a run that adds goes up and down: a run learns from a lower one on.
+# Bases by `quick`, stopped at an epoch. Its learning rate never falls, so the exact match of a run
+# that adds goes up and down: a run learns from a lower one on.
 QUICK_BASES, QUICK_EPOCHS, QUICK_LEARNS = 16, 20, 0.99
 
 Values = NDArray[np.float64]
