@@ -25,6 +25,7 @@ VARIABLES = {
     "#6b7280": "faint",
     "#ffffff": "ground",
     "white": "ground",
+    "#fdfdfd": "open",
     "#17806a": "correct",
     "#d2600a": "too-large",
     "#7d6bb8": "too-small",

@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from carry_paper.findings import line_table, typology
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.plots.hover import name_dots
-from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, WIDTH, legend_below, with_data
+from carry_paper.plots.style import (
+    CLASS_COLOURS,
+    DASHED,
+    FAINT,
+    OPEN,
+    WIDTH,
+    legend_below,
+    with_data,
+)
 
 COLOURS = dict(zip(line_table.WORDS, CLASS_COLOURS, strict=False))
 # Columns of `typology.who_decides` and `typology.abstraction`, and what panels call them.
@@ -41,7 +49,7 @@ def shares_and_runs(shares: Mapping[str, pd.DataFrame], runs: pd.DataFrame) -> F
     drawn = [word for word in line_table.WORDS if n_runs[word]]
     _draw_shares(left, [table.loc[drawn] for table in shares.values()])
     for i, name in enumerate(shares):
-        colour = "white" if i else FAINT
+        colour = OPEN if i else FAINT
         left.scatter([], [], marker=MARKERS[i], c=colour, edgecolors=FAINT, label=name)
     legend_below(figure, loc="outside lower left")
 
@@ -65,7 +73,7 @@ def _draw_shares(ax: Axes, shares: Sequence[pd.DataFrame]) -> None:
     for i, table in enumerate(shares):
         y = np.arange(len(table)) + 0.24 * (i - (len(shares) - 1) / 2)
         ax.hlines(y, table.low, table.high, color=colours, linewidth=1 if i else 2.4)
-        look: dict[str, Any] = {"c": "white" if i else colours, "edgecolors": colours}
+        look: dict[str, Any] = {"c": OPEN if i else colours, "edgecolors": colours}
         ax.scatter(table.share, y, s=24, zorder=3, marker=MARKERS[i], **look)
         n_runs = table.runs.sum()
         for height, n, end in zip(y, table.runs, table.high, strict=True):

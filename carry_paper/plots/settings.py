@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from carry_paper.findings.cell_map import HALF
-from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, INK, WIDTH, with_data
+from carry_paper.plots.style import CLASS_COLOURS, DASHED, FAINT, INK, OPEN, WIDTH, with_data
 
 COLOURS = {
     "holds": CLASS_COLOURS[2],
@@ -44,7 +44,7 @@ def _draw_factor(ax: Axes, cells: pd.DataFrame) -> None:
             words = f"{cell.learn} of {cell.runs} learn"
         else:
             ax.hlines(y, cell.low, cell.high, color=colour, linewidth=2)
-            face = colour if cell.tried else "white"
+            face = colour if cell.tried else OPEN
             ax.scatter(cell.show / cell.learn, y, s=30, c=face, edgecolors=colour, zorder=3)
         ax.text(1.05, y, words, va="center", fontsize=7.5, color=INK)
     ax.set_yticks(range(len(cells)), [f"{setting:g}" for setting in cells.setting])

@@ -49,6 +49,7 @@ TRAIN, TEST = "#8A8D93", "#7A1F5C"  # curves of training sums and of test sums
 # Lines that a figure is compared with.
 DASHED: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 DOTTED: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "linestyle": (0, (1, 2))}
+OPEN = "#FDFDFD"  # inside dots that are not filled: the page's own, which hides what is below
 # Zero is white in all maps. Attention is blue, and so are cosines and counts of heads; shares of
 # correct digits are green. `#FFFFFF` itself would be the ground, which is dark in the dark theme.
 ATTENTION = LinearSegmentedColormap.from_list(
