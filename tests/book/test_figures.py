@@ -33,7 +33,8 @@ STRIP = """<svg class="strip">
 </g></svg>"""
 LINK = address(groups.MAIN, 2, Ablation(mlps={1}))
 RUN_LINK = address(groups.MAIN, 5)
-inlined = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))["inlined"]
+EXTENSION = runpy.run_path(str(ROOT / "book" / "_ext" / "inline_svg.py"))
+inlined = EXTENSION["inlined"]
 
 
 def attention_of(run: int) -> dict[str, object]:
@@ -59,6 +60,11 @@ def plane(run: int) -> dict[str, object]:
     points = {name: np.array([[0.0, 1.0, 2.0]]) for name in ("x", "y")}
     labels = {"share": np.array([[0.5, 0.25]]), "digit": np.array([[3, 4, 5]])}
     return {"run": np.array(run), **place, **points, **labels}
+
+
+def test_the_page_has_each_colour_that_a_figure_takes_from_it() -> None:
+    css = (ROOT / "book" / "_static" / "page.css").read_text(encoding="utf-8")
+    assert {*EXTENSION["VARIABLES"].values()} == {*re.findall(r"--figure-([\w-]+):", css)}
 
 
 @pytest.fixture
