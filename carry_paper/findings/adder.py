@@ -18,7 +18,7 @@ from carry_core import carries, measure
 from carry_core.interventions import INTACT
 from carry_core.model import Transformer
 from carry_core.sums import Numbers, digits
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, at_least
 from carry_paper.findings.base import Fields
 from carry_paper.findings.survey import random_sums
 
@@ -222,10 +222,8 @@ def attention_is_the_carry_line(measured: Fields, *, agreement: float = ROUGH_AG
     return bool(measured["carry"] >= agreement > max(before))
 
 
-def mlp_is_the_second_xor(measured: Fields, *, agreement: float = ROUGH_AGREEMENT) -> bool:
-    """Return True if, without its final MLP, `full_adder` answers the digit sum modulo ten."""
-    return bool(measured["bypassed"] >= agreement)
-
+# Without its final MLP, `full_adder` answers the digit sum modulo ten.
+mlp_is_the_second_xor = at_least(ROUGH_AGREEMENT, "bypassed")
 
 # ---- truth tables, for the figure
 

@@ -1,15 +1,16 @@
 """Bars: the thresholds of rules, which know the value that a perfect result would have.
 
 A rule takes its bars as keyword arguments, with the ones that the ledger uses as defaults. So
-`variants` can judge the same fields again at other bars, and show which verdicts hang on one.
+`variants` can judge the same fields again at other bars, and show which verdicts hang on one. Most
+rules compare one field with one bar: `at_least` and `below` return these.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from carry_paper.findings.base import Rule
+from carry_paper.findings.base import Fields, Rule
 
 
 class Bar(float):
@@ -50,10 +51,29 @@ class Bar(float):
         return Bar(round(value, 9), self.perfect, self.chance)
 
 
+def at_least(bar: Bar, field: str = "value") -> Callable[..., bool]:
+    """Return the rule that is True of a run if a field is at least the `bar`."""
+
+    def rule(measured: Fields, *, bar: float = bar) -> bool:
+        return bool(measured[field] >= bar)
+
+    return rule
+
+
+def below(bar: Bar, field: str = "value") -> Callable[..., bool]:
+    """Return the rule that is True of a run if a field is less than the `bar`."""
+
+    def rule(measured: Fields, *, bar: float = bar) -> bool:
+        return bool(measured[field] < bar)
+
+    return rule
+
+
 def variants(rule: Rule | None) -> Mapping[str, Rule]:
     """Return a rule with each of its bars in turn at half and at twice its distance from perfect.
 
-    They are named by the argument and its value, as in `cell=0.995`.
+    They are named by the argument and its value, as in `cell=0.995`; by the value alone if the
+    argument is called `bar`.
     """
     by_name: dict[str, Rule] = {}
     if rule is None:
@@ -63,5 +83,6 @@ def variants(rule: Rule | None) -> Mapping[str, Rule]:
         if isinstance(bar, Bar):
             for factor in (0.5, 2.0):
                 other = bar.at(factor)
-                by_name[f"{name}={other:.4g}"] = partial(rule, **{name: other})
+                words = f"{other:.4g}" if name == "bar" else f"{name}={other:.4g}"
+                by_name[words] = partial(rule, **{name: other})
     return by_name

@@ -12,8 +12,8 @@ import pandas as pd
 import scipy
 
 from carry_paper.findings import carry_line, corners, critiques, line_table, scrubbing
-from carry_paper.findings.bars import Bar
-from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.bars import Bar, at_least
+from carry_paper.findings.base import MAIN
 from carry_paper.findings.corners import IN_EACH_STATE
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.line_table import KEY
@@ -214,15 +214,8 @@ def _lowest(values: "pd.Series[float]") -> float:
     return float(values.min(skipna=False))
 
 
-def moves_in_each_state(measured: Fields, *, share: float = IN_EACH_STATE) -> bool | None:
-    """Return True if a swap moves the carry in each pair of states; None if that is not known."""
-    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
-
-
-def explains(measured: Fields, *, share: float = EXPLAINED) -> bool | None:
-    """Return True if this share of the loss is recovered; None if that is not known."""
-    return None if math.isnan(measured["value"]) else bool(measured["value"] >= share)
-
+moves_in_each_state = at_least(IN_EACH_STATE)
+explains = at_least(EXPLAINED)
 
 # ---- what the page shows
 

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from carry_core.errors import BadInput
 from carry_core.runs import History
 from carry_core.sums import Layout
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, below
 from carry_paper.findings.base import MAIN, N1, N1_W1, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.heads import column_mass, no_carry_reference
@@ -320,11 +320,7 @@ def one_layer_imperfect(evidence: Evidence) -> pd.DataFrame:
 # one sum in 2,000 is wrong.
 PERFECT = Bar(0.9995, perfect=1)
 
-
-def is_imperfect(measured: Fields, *, perfect: float = PERFECT) -> bool:
-    """Return True if a run never gets nearly all test sums right."""
-    return bool(measured["value"] < perfect)
-
+is_imperfect = below(PERFECT)
 
 # ---- weights and losses that do not settle (App. C)
 

@@ -19,7 +19,7 @@ from carry_core import carries, measure, sums
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import ModelConfig, Transformer
 from carry_core.sums import Numbers
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, at_least, below
 from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import column_mass, mean_attention
 from carry_paper.findings.survey import random_sums
@@ -398,14 +398,8 @@ def layer1_carry(model: Transformer) -> Fields:
     return leading(axes_of(model, "blocks.1.resid_mid", carry_in_labels(model)))
 
 
-def carry_leads_at_7(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
-    """Return True if the leading axis of `layer1_carry` separates carry-ins at 7."""
-    return bool(measured["axis_1_at_7"] >= accuracy)
-
-
-def carry_leads_at_8(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
-    """Return True if the leading axis of `layer1_carry` separates carry-ins at 8."""
-    return bool(measured["axis_1_at_8"] >= accuracy)
+carry_leads_at_7 = at_least(SEPARATING_ACCURACY, "axis_1_at_7")
+carry_leads_at_8 = at_least(SEPARATING_ACCURACY, "axis_1_at_8")
 
 
 def carry_on_some_axis(model: Transformer) -> Fields:
@@ -440,14 +434,9 @@ def decoder_tens(model: Transformer) -> Fields:
     return {"value": value}
 
 
-def separates(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
-    """Return True if the value, the accuracy of a threshold, is that of an axis that separates."""
-    return bool(measured["value"] >= accuracy)
-
-
-def separates_nowhere(measured: Fields, *, accuracy: float = SEPARATING_ACCURACY) -> bool:
-    """Return True if no axis separates; the value is the highest accuracy of a threshold."""
-    return bool(measured["value"] < accuracy)
+# Of findings whose value is the accuracy of a threshold.
+separates = at_least(SEPARATING_ACCURACY)
+separates_nowhere = below(SEPARATING_ACCURACY)
 
 
 def one_layer_no_carry(model: Transformer) -> Fields:

@@ -27,7 +27,7 @@ from carry_core.interventions import INTACT, Ablation
 from carry_core.measure import ClassAccuracies
 from carry_core.model import Transformer
 from carry_core.sums import Layout, Numbers, equal_sums
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, at_least, below
 from carry_paper.findings.base import N3, Fields
 from carry_paper.findings.survey import Survey, random_sums
 from carry_train.groups import GROUPS
@@ -165,8 +165,7 @@ def acts_as_decision_head(
     correct or one too large. So the model still adds each carry that is due, but also
     some that are not. `cost` is the share of exact matches, and `worst` has `worst_cells`.
     """
-    adds_all = carries_stay(worst, cell=cell) and carries_are_added(worst, cell=cell)
-    return cost >= least_cost and adds_all
+    return cost >= least_cost and adds_carries(worst, cell=cell)
 
 
 def ablated_part(ablation: Ablation) -> str:
@@ -199,19 +198,9 @@ def decision(survey: Survey) -> Fields:
     }
 
 
-def matters_more(measured: Fields, *, least_lead: float = LEAST_LEAD) -> bool:
-    """Return True if the decision head of `decision` costs more than the other head."""
-    return bool(measured["value"] >= least_lead)
-
-
-def carries_stay(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
-    """Return True if, without the decision head of `decision`, each due carry is added."""
-    return bool(measured["lowest_carry_cell"] >= cell)
-
-
-def carries_are_added(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
-    """Return True if, without it, digits without a carry-in are correct or one too large."""
-    return bool(measured["lowest_right_or_too_large"] >= cell)
+matters_more = at_least(LEAST_LEAD)
+carries_stay = at_least(CELL_ACCURACY, "lowest_carry_cell")
+carries_are_added = at_least(CELL_ACCURACY, "lowest_right_or_too_large")
 
 
 def decides(
@@ -248,8 +237,8 @@ ONE_TOO_LARGE = Bar(0.95, perfect=1)
 
 
 def adds_carries(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
-    """Return True if a decoder adds each due carry without its decision head, and some others."""
-    return carries_stay(measured, cell=cell) and carries_are_added(measured, cell=cell)
+    """Return True if without its decision head a model adds each due carry, and some others."""
+    return carries_stay(measured, bar=cell) and carries_are_added(measured, bar=cell)
 
 
 CLOSE_TO_LOWEST = 0.05  # in exact match
@@ -314,10 +303,7 @@ def three_layers_heads(survey: Survey) -> Fields:
     return {"value": max(costs), "cost_of_heads_1:0_1:1_2:0_2:1": costs}
 
 
-def no_head_matters(measured: Fields, *, cost: float = EXACT_MATCH_COST) -> bool:
-    """Return True if no head of `three_layers_heads` matters by itself."""
-    return bool(measured["value"] < cost)
-
+no_head_matters = below(EXACT_MATCH_COST)
 
 # "The entire second layer attention and one of the two final attention heads" (App. C.3).
 LAYER_1_AND_A_LAST_HEAD = (
@@ -367,9 +353,7 @@ def final_mlp_carries(survey: Survey) -> Fields:
     return {"value": no_carry_correlation(survey.without_mlp)}
 
 
-def cannot_carry(measured: Fields, *, correlation: float = CANNOT_CARRY_CORRELATION) -> bool:
-    """Return True if the model's correlation with one that cannot carry is high enough."""
-    return bool(measured["value"] >= correlation)
+cannot_carry = at_least(CANNOT_CARRY_CORRELATION)
 
 
 @torch.inference_mode()
@@ -405,9 +389,7 @@ def wide_mlp(survey: Survey) -> Fields:
     return {"value": mean_over(survey.without_mlp, "accuracy", carry=False)}
 
 
-def needs_whole_mlp(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
-    """Return True if a run of `wide_mlp` needs its final MLP for more than carries."""
-    return bool(measured["value"] < accuracy)
+needs_whole_mlp = below(NO_CARRY_ACCURACY)
 
 
 def wide_mlp_neurons(survey: Survey) -> Fields:
@@ -458,10 +440,7 @@ def correct_or_off_by_one(survey: Survey) -> Fields:
     return {"value": float(shares.min()), "mean": float(shares.mean())}
 
 
-def is_correct_or_off_by_one(measured: Fields, *, cell: float = CELL_ACCURACY) -> bool:
-    """Return True if in each cell of `correct_or_off_by_one` nearly all digits are one of both."""
-    return bool(measured["value"] >= cell)
-
+is_correct_or_off_by_one = at_least(CELL_ACCURACY)
 
 # From this share on, most carries are lost.
 MOST_CARRIES = 0.5
@@ -523,9 +502,7 @@ def joint_ablation(survey: Survey) -> Fields:
     }
 
 
-def adds_without_carrying(measured: Fields, *, accuracy: float = NO_CARRY_ACCURACY) -> bool:
-    """Return True if the model of `joint_ablation` is very good at digits without a carry-in."""
-    return bool(measured["value"] >= accuracy)
+adds_without_carrying = at_least(NO_CARRY_ACCURACY)
 
 
 def cosine_spread(resid: Float[Tensor, "sums pos d_model"]) -> Float[Tensor, " pos"]:
@@ -713,9 +690,7 @@ def layer_staircases(model: Transformer) -> Fields:
     }
 
 
-def has_staircase(measured: Fields, *, attention: float = PARTNER_ATTENTION) -> bool:
-    """Return True if each row attends to its column in some head."""
-    return bool(measured["value"] >= attention)
+has_staircase = at_least(PARTNER_ATTENTION)
 
 
 def share_to_the_right(
@@ -848,12 +823,7 @@ def previous_sum_by_class(model: Transformer) -> Fields:
     }
 
 
-def attends_where_carries_come_from(
-    measured: Fields, *, attention: float = PARTNER_ATTENTION
-) -> bool:
-    """Return True if most of the attention of `previous_sum_by_class` goes there."""
-    return bool(measured["value"] >= attention)
-
+attends_where_carries_come_from = at_least(PARTNER_ATTENTION)
 
 # Two heads are mostly similar if they share more of their attention than not.
 SHARED_ATTENTION = Bar(0.5, perfect=1)

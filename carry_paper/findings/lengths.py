@@ -20,7 +20,7 @@ from carry_core.model import Transformer
 from carry_core.runs import History, Runs
 from carry_core.sums import Layout, Numbers
 from carry_paper.findings import base, dynamics, geometry, heads, neurons
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, below
 from carry_paper.findings.base import Fields, per_run
 from carry_paper.findings.evidence import Evidence
 from carry_paper.findings.survey import Survey, random_sums
@@ -82,7 +82,7 @@ def works_the_same_way(
     """Return True if nothing is carried without the final MLP, and a head decides."""
     decision = {**measured, "value": measured["cost_over_other_head"]}
     decides = heads.decides(decision, least_cost=least_cost, cell=cell)
-    return decides and heads.cannot_carry(measured, correlation=correlation)
+    return decides and heads.cannot_carry(measured, bar=correlation)
 
 
 # ---- attention (Fig. 18, 21, 23, 25)
@@ -355,10 +355,7 @@ def unpadded_fail(model: Transformer) -> Fields:
     return {"value": exact_match, "digit_by_digit": digits.tolist()}
 
 
-def fails_at_length(measured: Fields, *, accuracy: float = UNTRAINED_LENGTH_ACCURACY) -> bool:
-    """Return True if the model gets next to no sum of an untrained length right."""
-    return bool(measured["value"] < accuracy)
-
+fails_at_length = below(UNTRAINED_LENGTH_ACCURACY)
 
 # ---- forgetting (Fig. 20)
 
@@ -670,6 +667,4 @@ def finetuning(evidence: Evidence) -> pd.DataFrame:
     )
 
 
-def barely_moves(measured: Fields, *, distance: float = FINETUNING_DISTANCE) -> bool:
-    """Return True if the weights move by little of their norm."""
-    return bool(measured["value"] < distance)
+barely_moves = below(FINETUNING_DISTANCE)

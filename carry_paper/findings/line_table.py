@@ -8,7 +8,6 @@ what was measured. What the criteria decide is derived whenever the table is rea
 """
 
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -24,7 +23,8 @@ from carry_core.files import data_dir, reading
 from carry_core.model import Transformer
 from carry_paper import catalogue
 from carry_paper.findings import carry_line, corners, critiques, scrubbing
-from carry_paper.findings.base import MAIN, Fields
+from carry_paper.findings.bars import at_least
+from carry_paper.findings.base import MAIN
 from carry_paper.findings.carry_line import WRITTEN_LATE
 from carry_paper.findings.evidence import Evidence
 from carry_paper.schemas import one_of, read_table, rounded, save_table
@@ -288,15 +288,7 @@ def written_late(evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame({"value": summary.late, "writing_heads": summary.writers})
 
 
-def last_attention_writes(measured: Fields, *, share: float = WRITTEN_LATE) -> bool | None:
-    """Return True if the last attention writes the whole coordinate.
-
-    A run without a line can't say.
-    """
-    if math.isnan(measured["value"]):
-        return None
-    return bool(measured["value"] >= share)
-
+last_attention_writes = at_least(WRITTEN_LATE)
 
 # ---- the stored table
 

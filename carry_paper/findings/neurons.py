@@ -14,7 +14,7 @@ from carry_core import carries, measure
 from carry_core.interventions import INTACT, Ablation
 from carry_core.model import Transformer
 from carry_core.sums import Numbers, equal_sums
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, at_least
 from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import carry_neurons
 from carry_paper.findings.survey import random_sums
@@ -125,11 +125,7 @@ def carry_axis(model: Transformer) -> Fields:
 # From this correlation on, an axis is a carry axis (Sec. 5).
 CARRY_AXIS_CORRELATION = Bar(0.7, perfect=1)
 
-
-def has_carry_axis(measured: Fields, *, correlation: float = CARRY_AXIS_CORRELATION) -> bool:
-    """Return True if the leading axis of `carry_axis` is a carry axis."""
-    return bool(measured["value"] >= correlation)
-
+has_carry_axis = at_least(CARRY_AXIS_CORRELATION)
 
 # ---- checkerboards of equal outcomes (Sec. 5)
 

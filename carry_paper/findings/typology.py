@@ -5,7 +5,6 @@ threshold `DECIDES` was fitted to runs 0-5 of the main group alone, to the autho
 after 300 epochs.
 """
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from carry_core.model import Transformer
 from carry_core.pairs import Contrast, Pairs
 from carry_fast.swaps import swaps_between
 from carry_paper.findings import heads, interchange, interchange_maps
-from carry_paper.findings.bars import Bar
+from carry_paper.findings.bars import Bar, at_least
 from carry_paper.findings.base import DECODER, MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
 
@@ -118,15 +117,7 @@ def own_sum(model: Transformer, count: int | None = None) -> Fields:
     return {"value": n_kept / n_swaps, "moved": n_moved / n_swaps}
 
 
-def others_bring_own_sum(measured: Fields, *, share: float = DECIDES) -> bool | None:
-    """Return True if the other heads and the skip connection bring the column's digit sum.
-
-    A run that gets none of the pairs right can't say.
-    """
-    if math.isnan(measured["value"]):
-        return None
-    return bool(measured["value"] >= share)
-
+others_bring_own_sum = at_least(DECIDES)
 
 # ---- neurons of the final MLP (Sec. 5, Tab. 4)
 
@@ -392,9 +383,8 @@ def statements(evidence: Evidence) -> pd.DataFrame:
     return per_run(evidence.each(MAIN, row))
 
 
-def decides(measured: Fields, *, share: float = DECIDES) -> bool:
-    """Return True if a part moves the digit by itself, in this share of pairs or more."""
-    return bool(measured["value"] >= share)
+# A part that moves the digit by itself decides.
+decides = at_least(DECIDES)
 
 
 def is_the_same_head(measured: Fields) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from carry_paper import findings
 from carry_paper.findings import heads
-from carry_paper.findings.bars import Bar, variants
+from carry_paper.findings.bars import Bar, at_least, below, variants
 from carry_paper.ledger import registry
 from tests.findings.test_criteria import EITHER_SIDE
 
@@ -51,3 +51,9 @@ def test_every_rule_can_be_asked_at_its_other_bars():
             example = EITHER_SIDE.get(name.removeprefix("finding/"), ({"value": 0.5},))[0]
             for rule in variants(entry.rule).values():
                 assert rule(example) in (True, False, None), name  # None where it cannot say
+
+
+def test_a_rule_of_one_bar_names_its_variants_by_their_values():
+    assert list(variants(heads.has_staircase)) == ["0.75", "0.1"]
+    assert at_least(Bar(0.5, perfect=1))({"value": 0.5}) is True
+    assert below(Bar(0.5, perfect=0), "cost")({"cost": 0.5}) is False

@@ -154,7 +154,7 @@ def test_what_a_run_shows_is_decided_when_the_table_is_read(data, monkeypatch):
     assert "kink shows" not in table  # it was not measured
 
     entry = registry.ROWS["finding/staircase"]
-    lower = replace(entry, rule=partial(heads.has_staircase, attention=0.4))
+    lower = replace(entry, rule=partial(heads.has_staircase, bar=0.4))
     monkeypatch.setitem(registry.ROWS, "finding/staircase", lower)
     assert kinds_of_run.table()["staircase shows"].tolist() == [True, True]
 

@@ -170,7 +170,7 @@ def test_reasons_and_places_come_from_the_claims_and_are_not_stored(monkeypatch,
     assert ledger.by_id("ours")[row.id].why.text == "Another sentence."
     assert ledger.by_id("ours")[row.id].where == row.where
     entry = registry.entry("finding/staircase")
-    strict = replace(entry, rule=partial(heads.has_staircase, attention=0.999))
+    strict = replace(entry, rule=partial(heads.has_staircase, bar=0.999))
     monkeypatch.setitem(registry.ROWS, "finding/staircase", strict)
     judged = ledger.Query(ledger.by_id("ours").measured)
     assert judged["finding/staircase"].verdict == "differs"
