@@ -19,17 +19,12 @@ Experiment = Callable[[Transformer, Numbers, Numbers], Fields]
 
 
 class Part(NamedTuple):
-    """An experiment, the rows that it is about, its groups, and the sums on which it is done.
-
-    Attributes:
-        epochs: True to go through the stored epochs, too.
-    """
+    """An experiment, the rows that it is about, its groups, and the sums on which it is done."""
 
     rows: str
     experiment: Experiment
     groups: tuple[str, ...]
     sums: Callable[[], tuple[Numbers, Numbers]]
-    epochs: bool = False
 
 
 def of_all_classes() -> tuple[Numbers, Numbers]:
@@ -68,13 +63,6 @@ PARTS = (
         (base.PRIMED, base.FINETUNED),
         lambda: random_sums(3, 5_000),
     ),
-    Part(
-        "finding/length",
-        causes.long_digits,
-        (base.PAD6,),
-        lambda: random_sums(6, 4_000),
-        epochs=True,
-    ),
 )
 
 
@@ -86,11 +74,8 @@ def main() -> None:
             print(f"\n{part.rows}: {group}")
             rows = {}
             for label, loaded in sets_of_runs(group).items():
-                epochs: list[int | None] = [*loaded.snapshots, None] if part.epochs else [None]
-                for run in loaded.numbers:
-                    for epoch in epochs:
-                        key = (label, run, "end" if epoch is None else epoch)
-                        rows[key] = dict(part.experiment(loaded.model(run, epoch), a, b))
+                for run, model in loaded.models():
+                    rows[label, run] = dict(part.experiment(model, a, b))
             table = pd.DataFrame.from_dict(rows, orient="index")
             print(table.round(3).to_string())
 

@@ -7,21 +7,18 @@ by `make causes`, from the stored weights and from the author's.
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from carry_core import carries, measure, sums
 from carry_core.interventions import Ablation, Intervention, MeanAblation
 from carry_core.model import Transformer
-from carry_core.sums import Layout, Numbers
+from carry_core.sums import Numbers
 from carry_paper.findings import heads, neurons
 from carry_paper.findings.base import Fields
-from carry_paper.findings.scrubbing import positions_of_column
 
 # The two values that may take the place of an ablated part: zero, as in the paper, and its mean.
 KINDS: Mapping[str, type[Intervention]] = {"zero": Ablation, "mean": MeanAblation}
-# Three digits: the class `C all con.` and position 8, which the paper's Table 3 excepts.
-EXCEPTED_CLASS, EXCEPTED_POS = -1, 1
 
 # ---- what takes the place of an ablated part (Tab. 3, App. C)
 
@@ -29,7 +26,7 @@ EXCEPTED_CLASS, EXCEPTED_POS = -1, 1
 def without_final_mlp(model: Transformer, a: Numbers, b: Numbers) -> Fields:
     """Accuracy without the final MLP, of digits without and with a carry-in, by kind of ablation.
 
-    `excepted` is the cell `C all con.` at position 8, of three-digit sums.
+    `excepted` is the cell `C all con.` at position 8, which the paper's Table 3 excepts.
     """
     last_layer = model.config.layers - 1
     ablations = [kind(mlps=frozenset({last_layer})) for kind in KINDS.values()]
@@ -38,7 +35,7 @@ def without_final_mlp(model: Transformer, a: Numbers, b: Numbers) -> Fields:
     for name, table in zip(KINDS, tables, strict=True):
         fields[f"{name}_no_carry"] = heads.mean_over(table, "accuracy", carry=False)
         fields[f"{name}_carry"] = heads.mean_over(table, "accuracy", carry=True)
-        fields[f"{name}_excepted"] = float(table.accuracy[EXCEPTED_CLASS, EXCEPTED_POS])
+        fields[f"{name}_excepted"] = float(table.accuracy[heads.C_ALL_CON_AT_8])
     return fields
 
 
@@ -143,72 +140,3 @@ def carry_on_axes(
     shares = s.square() / s.square().sum()
     fields |= {f"share_{i + 1}": float(shares[i]) for i in range(MOST_AXES)}
     return fields
-
-
-# ---- longer sums without priming (App. H, Fig. 20)
-
-TRAINED_COLUMN = 4  # of six: the middle of the trained ones, which has a column on its right
-
-
-def long_digits(model: Transformer, a: Numbers, b: Numbers, n_long: int = 3) -> Fields:
-    """Exact match on longer sums, intact and with a trained column's attention at the long ones.
-
-    The other fields are means over the long answer positions: the share of digits that are correct
-    with a carry-in and without, and that of zeros.
-    """
-    config = model.config
-    tokens = sums.encode(a, b, config.layout)
-    correct = sums.digits(a + b, config.width)
-    (digits,) = measure.predict(model, a, b)
-    carry_in = carries.carry_in(config.width)[carries.classify(a, b, config.width)]
-    is_correct = (digits == correct)[:, :n_long]
-    has_carry = carry_in[:, :n_long]
-    pattern = with_trained_attention(measure.attention(model, a, b), config.layout, n_long)
-    rows = [x for i in range(n_long) for x in positions_of_column(config.layout, i)]
-
-    def impose(name: str, x: Tensor) -> Tensor:
-        if not name.endswith("attn.pattern"):
-            return x
-        imposed = x.clone()
-        imposed[:, :, rows] = pattern[int(name.split(".")[1])][:, rows]
-        return imposed
-
-    with torch.no_grad():  # of all positions, so that the hook sees every query
-        logits = torch.cat([model(batch, impose) for batch in tokens.split(500)])
-    imposed_digits = logits[:, list(config.layout.answer)].argmax(-1)
-    return {
-        "value": _share((digits == correct).all(1)),
-        "with_trained_attention": _share((imposed_digits == correct).all(1)),
-        "correct_with_carry_in": _share(is_correct[has_carry]),
-        "correct_without": _share(is_correct[~has_carry]),
-        "zeros": _share(digits[:, :n_long].flatten() == 0),
-    }
-
-
-def with_trained_attention(
-    pattern: Float[Tensor, "layer head query key"], layout: Layout, n_long: int
-) -> Float[Tensor, "layer head query key"]:
-    """Return attention in which the leading columns look as `TRAINED_COLUMN` does.
-
-    Each looks at the columns beside it as much as the trained one at those beside that, and at the
-    plus sign alike. Rows are scaled to a sum of one.
-    """
-    plus = layout.width
-    imposed = pattern.clone()
-    for column in range(n_long):
-        shift = TRAINED_COLUMN - column
-        pairs = zip(
-            positions_of_column(layout, column),
-            positions_of_column(layout, TRAINED_COLUMN),
-            strict=True,
-        )
-        for query, trained_query in pairs:
-            row = torch.zeros_like(pattern[:, :, 0])
-            row[..., plus] = pattern[:, :, trained_query, plus]
-            for own in range(layout.width - shift):
-                keys = positions_of_column(layout, own)
-                row[..., keys] = pattern[
-                    :, :, trained_query, positions_of_column(layout, own + shift)
-                ]
-            imposed[:, :, query] = row / row.sum(-1, keepdim=True)
-    return imposed

@@ -57,7 +57,6 @@ def decided(table: pd.DataFrame) -> pd.DataFrame:
             row["in_plane"] = corners.in_each_state(states["plane"])
             row["by_gradient"] = _on_line_by_gradient(stored)
             row["nine"] = states["place"]["nine"]
-            row["late_nine"] = states["late_nine"]
             row |= {f"second: {name}": x for name, x in states["seconds"].items()}
         for name in losses:
             if name not in ("intact", "resampled"):

@@ -357,30 +357,23 @@ def moved_by(
 
 
 def cells(
-    corners: Corners,
-    moved: Mapping[tuple[int, int], Bool[Tensor, " tuple"]],
-    *,
-    by_own: bool = False,
+    corners: Corners, moved: Mapping[tuple[int, int], Bool[Tensor, " tuple"]]
 ) -> list[dict[str, Any]]:
-    """Return a cell for each pair of states; with `by_own`, for each of the own digit sums.
+    """Return a cell for each pair of states.
 
     Returns:
         Of each cell: the states of the sum whose coordinates are replaced (`base`), and of the one
-        that they come from (`source`); the column's `own` digit sum, None for all of them; the
-        number of `pairs` of which the model gets both sums right; and the `accuracy`, the share of
-        swaps after which the digit is exactly the source's, None for fewer than `FEWEST_PAIRS`.
+        that they come from (`source`); the number of `pairs` of which the model gets both sums
+        right; and the `accuracy`, the share of swaps after which the digit is exactly the source's,
+        None for fewer than `FEWEST_PAIRS`.
     """
     rows = []
     for (base, source), hits in moved.items():
         right = corners.both_right(base, source)
-        groups: list[tuple[int | None, Tensor]] = [(None, right)]
-        if by_own:
-            groups = [(own, right & (corners.own == own)) for own in corners.own.unique().tolist()]
-        for own, chosen in groups:
-            pairs = int(chosen.sum())
-            accuracy = hits[chosen].double().mean().item() if pairs >= FEWEST_PAIRS else None
-            of_states = {"base": STATES[base], "source": STATES[source], "own": own}
-            rows.append({**of_states, "pairs": pairs, "accuracy": accuracy})
+        pairs = int(right.sum())
+        accuracy = hits[right].double().mean().item() if pairs >= FEWEST_PAIRS else None
+        of_states = {"base": STATES[base], "source": STATES[source]}
+        rows.append({**of_states, "pairs": pairs, "accuracy": accuracy})
     return rows
 
 
@@ -407,9 +400,9 @@ def fields_of(model: Transformer, corners: Corners, generator: torch.Generator) 
     Returns:
         `right`, the share of the sums in each state that the model gets right; `line`, `natural`,
         `gradient`, `plane`, each a list of cells: swaps of one direction by three estimators, and
-        of carry and nine together; `own`, the cells of `line` and `plane` by own digit sum;
-        `place`, where the states lie on the line, low sums at 0 and high ones at 1; and
-        `seconds`, the lowest cell with another second direction in place of the nine.
+        of carry and nine together; `place`, where the states lie on the line, low sums at 0 and
+        high ones at 1; and `seconds`, the lowest cell with another second direction in place of
+        the nine.
     """
     if not can_be_fitted(corners):
         return {"right": _right_shares(corners), "reason": _reason(corners)}
@@ -419,7 +412,6 @@ def fields_of(model: Transformer, corners: Corners, generator: torch.Generator) 
         return gradient_line(model, corners, among, balanced_line(corners, among))[None]
 
     fields: dict[str, Any] = {"right": _right_shares(corners), "reason": None}
-    by_own = {}
     fits = {
         "line": line_basis,
         "plane": plane_basis,
@@ -429,11 +421,7 @@ def fields_of(model: Transformer, corners: Corners, generator: torch.Generator) 
     for name, fit in fits.items():
         moved = moved_by(model, corners, fitted_bases(corners, fit), swaps)
         fields[name] = cells(corners, moved)
-        if name in ("line", "plane"):
-            by_own[name] = cells(corners, moved, by_own=True)
-    fields["own"] = by_own
     fields["place"] = places(corners)
-    fields["late_nine"] = late_of_nine(model, corners)
     fields["seconds"] = second_directions(model, corners, generator)
     return fields
 
@@ -506,26 +494,6 @@ def coordinates(corners: Corners) -> pd.DataFrame:
                 )
                 rows.append(frame.assign(state=STATES[number]))
     return pd.concat(rows, ignore_index=True)
-
-
-def late_of_nine(model: Transformer, corners: Corners) -> float:
-    """Return the share of the nine direction's change, from low sums to nines, that is late.
-
-    It is what the last layer's attention writes, as the late share of the carry
-    (`carry_line.late_share`).
-    """
-    folds = fold_of(corners.own)
-    late = corners.streams.late(model.config)
-    low, nine = corners.place(LOW), corners.place(NINE)
-    right = corners.both_right(LOW, NINE)
-    changes = torch.zeros(2, dtype=torch.float64)  # of the whole, and of its late part
-    for fold in (0, 1):
-        line = balanced_line(corners, folds != fold)
-        direction = nine_direction(corners, line, folds != fold).double()
-        chosen = right & (folds == fold)
-        for i, x in enumerate((corners.resid_mid, late)):
-            changes[i] += ((x[nine] - x[low])[chosen].double() @ direction).sum()
-    return (changes[1] / changes[0]).item()
 
 
 def second_directions(

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from carry_core import measure, sums
 from carry_core.model import Transformer
-from carry_core.sums import Layout, Numbers
+from carry_core.sums import Numbers
 from carry_paper.findings import carry_line, corners
 from carry_paper.findings.base import Fields
 from carry_paper.findings.carry_line import Column, Stream
@@ -160,7 +160,8 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
         power = 10 ** (config.width - 1 - index)
         digit_sum = of.a // power % 10 + of.b // power % 10
         donors = resampled(digit_sum, generator)
-        source[:, positions_of_column(config.layout, index)] = donors[:, None]
+        positions = [index, config.width + 1 + index, config.layout.answer[index]]
+        source[:, positions] = donors[:, None]
     replaced = before.gather(0, source[..., None].expand_as(before))
 
     losses = []
@@ -174,11 +175,6 @@ def before_last_layer(of: Scrubbed, generator: torch.Generator) -> float:
         logits = of.model(batch, put, [of.column.position])[:, 0]
         losses.append(F.cross_entropy(logits, target, reduction="none"))
     return torch.cat(losses).double().mean().item()
-
-
-def positions_of_column(layout: Layout, index: int) -> list[int]:
-    """Return the token positions of a column, counted from the left: two digits and the answer."""
-    return [index, layout.width + 1 + index, layout.answer[index]]
 
 
 # ---- a column of a run

@@ -194,9 +194,7 @@ def test_planted_networks_tell_apart(measured):
     assert corners.in_each_state(fields["plane"]) is plane
     assert abs(fields["place"]["nine"] - place) < 0.05
     assert abs(fields["place"]["nine+carry"] - 1) < 0.05
-    # All of this was written by the last attention.
     if name in ("three corners", "a nine beside the carries"):
-        assert fields["late_nine"] == pytest.approx(1)
         assert fields["seconds"]["random"] < 0.5
         assert fields["seconds"]["principal"] >= corners.IN_EACH_STATE
 
@@ -223,13 +221,8 @@ def test_a_failing_line_fails_in_the_states_whose_nines_are_in_the_way(measured)
     assert natural["nine", "high"] < 0.1
 
 
-def test_cells_by_own_digit_sum_add_up_and_few_pairs_have_no_share(measured):
-    _, _, column, fields = measured
-    for name in ("line", "plane"):
-        for cell in fields[name]:
-            own = [row for row in fields["own"][name] if row["base"] == cell["base"]]
-            own = [row for row in own if row["source"] == cell["source"]]
-            assert sum(row["pairs"] for row in own) == cell["pairs"] == TUPLES
+def test_few_pairs_have_no_share():
+    _, column = planted(PLANTED["two ends"])
     one_fold = column.right & (corners.fold_of(column.own) == 0)
     assert corners.can_be_fitted(column)
     assert not corners.can_be_fitted(column._replace(right=one_fold))
@@ -405,7 +398,7 @@ def test_what_is_decided_needs_no_subspaces(monkeypatch):
 def states_of(accuracies, nine=0.5):
     """Return the stored states of a column, by the accuracies of its line's swaps."""
     cells = [
-        {"base": base, "source": source, "own": None, "pairs": 60, "accuracy": accuracy}
+        {"base": base, "source": source, "pairs": 60, "accuracy": accuracy}
         for (base, source), accuracy in accuracies.items()
     ]
     names = ("line", "plane", "natural", "gradient")
@@ -413,7 +406,6 @@ def states_of(accuracies, nine=0.5):
         "reason": None,
         **dict.fromkeys(names, cells),
         "place": {"nine": nine},
-        "late_nine": 1.0,
         "seconds": {},
     }
 

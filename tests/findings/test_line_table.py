@@ -77,7 +77,7 @@ def test_a_group_is_measured_stored_and_read_back(planted, data):
 
 def swapped(lowest):
     """Return the states of a column whose line moves the carry in this share of some swaps."""
-    cell = {"base": "low", "source": "high", "own": None, "pairs": 100, "accuracy": 1.0}
+    cell = {"base": "low", "source": "high", "pairs": 100, "accuracy": 1.0}
     return {"reason": None, "line": [cell, {**cell, "base": "nine", "accuracy": lowest}]}
 
 
