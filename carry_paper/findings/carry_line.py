@@ -226,22 +226,6 @@ def difference_in_means(resid_mid: PairStreams) -> Line:
     return unit(step).to(resid_mid)
 
 
-def axes_after(line: Line, resid_mid: PairStreams) -> Basis:
-    """Return the line, and then the principal axes of what it leaves of the paired differences.
-
-    These are the axes of their second moment, not of their covariance, the leading one first.
-    """
-    step = (resid_mid[1] - resid_mid[0]).double()
-    direction = line.double()
-    rest = step - (step @ direction)[:, None] * direction
-    # In ascending order; the first one is the line itself, of which nothing is left.
-    _, vectors = torch.linalg.eigh(rest.T @ rest)
-    others = vectors.T.flip(0)[:-1]
-    others = others - (others @ direction)[:, None] * direction
-    others = others / others.norm(dim=1, keepdim=True)
-    return torch.cat([direction[None], others]).to(line)
-
-
 class FittedColumn(NamedTuple):
     """A column of a run with its line, and what the line is tested on.
 

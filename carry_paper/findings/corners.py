@@ -528,14 +528,19 @@ def second_directions(
 
 
 def principal_axis(corners: Corners, among: Bool[Tensor, " tuple"], line: Line) -> Line:
-    """Return the leading principal axis of what a line leaves of the paired differences."""
+    """Return the leading principal axis of what a line leaves of the paired differences.
+
+    It is that of their second moment, not of their covariance.
+    """
     steps = []
     for without, with_carry in pairs_of_states(corners):
         chosen = among & corners.both_right(without, with_carry)
         x, y = corners.place(without), corners.place(with_carry)
         steps.append((corners.resid_mid[y] - corners.resid_mid[x])[chosen])
-    step = torch.cat(steps)
-    return carry_line.axes_after(line, torch.stack([torch.zeros_like(step), step]))[1]
+    step, direction = torch.cat(steps).double(), line.double()
+    rest = step - (step @ direction)[:, None] * direction
+    _, vectors = torch.linalg.eigh(rest.T @ rest)  # the largest comes last
+    return vectors[:, -1].to(line)
 
 
 def own_step(corners: Corners, among: Bool[Tensor, " tuple"]) -> Float[Tensor, " d_model"]:

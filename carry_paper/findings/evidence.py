@@ -110,13 +110,6 @@ class Evidence:
             return self.group(group).planned_epochs
         return groups.find(group).epochs
 
-    def training(self, group: str) -> str:
-        """Return the recipe of a group and how far it got; "" if it is the paper's protocol."""
-        if self.source != "ours" or not self.has(group):
-            return ""
-        loaded = self.group(group)
-        return loaded.training if loaded.stand_in else ""
-
     # ---- what is measured on each run
 
     def models(self, group: str, epoch: int | None = None) -> dict[int, Transformer]:

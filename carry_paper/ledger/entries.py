@@ -139,8 +139,8 @@ def takes(function: Function) -> Any:
 def finding(
     groups: str | Sequence[str],
     function: Function,
-    *,
     shows: Rule,
+    *,
     value: str = VALUE,
     ablate: Sequence[Ablation] = (),
     dissect: bool = False,

@@ -51,7 +51,6 @@ from carry_paper.ledger.entries import (
     Among,
     Beside,
     Entry,
-    Function,
     finding,
     name_of,
     number,
@@ -93,19 +92,9 @@ def weight_norm(field: str) -> Entry:
     return number(FINETUNED, lengths.finetuning, field=field, parents=(PAD6,), method=method)
 
 
-def of_model(key: str, function: Function) -> Entry:
-    """Return the entry of a number of the 7B model with this key in `recordings.MODELS`."""
-    return Entry(function, model=key)
-
-
 def statement(field: str, method: str, shows: Rule = typology.decides) -> Entry:
     """Return the entry of a field of `typology.statements`; `method` says what its value is."""
-    return finding(MAIN, typology.statements, shows=shows, value=field, method=method)
-
-
-def swap_by_states(field: str, shows: Rule) -> Entry:
-    """Return the entry of a field of `corner_table.swaps`."""
-    return finding(MAIN, corner_table.swaps, shows=shows, value=field)
+    return finding(MAIN, typology.statements, shows, value=field, method=method)
 
 
 ROWS: dict[str, Entry] = {
@@ -123,25 +112,25 @@ ROWS: dict[str, Entry] = {
         method="Mean over four cells of the standard deviation between runs",
     ),
     # Tab. 2, Sec. 6, App. G
-    "tab2/alpaca/accuracy": of_model("alpaca", language_models.accuracy),
-    "tab2/llemma/accuracy": of_model("llemma", language_models.accuracy),
-    "tab2/zephyr/accuracy": of_model("zephyr", language_models.accuracy),
-    "tab2/alpaca/staircase_heads": of_model("alpaca", language_models.staircase_heads),
-    "tab2/llemma/staircase_heads": of_model("llemma", language_models.staircase_heads),
-    "tab2/zephyr/staircase_heads": of_model("zephyr", language_models.staircase_heads),
-    "tab2/alpaca/ablated_accuracy/0": of_model("alpaca", language_models.ablated_accuracy),
-    "tab2/llemma/ablated_accuracy/0": of_model("llemma", language_models.ablated_accuracy),
-    "tab2/zephyr/ablated_accuracy/0": of_model("zephyr", language_models.ablated_accuracy),
-    "tab2/zephyr/ablated_accuracy/1": of_model(
-        "zephyr", language_models.ablated_accuracy_of_second_pair
+    "tab2/alpaca/accuracy": Entry(language_models.accuracy, model="alpaca"),
+    "tab2/llemma/accuracy": Entry(language_models.accuracy, model="llemma"),
+    "tab2/zephyr/accuracy": Entry(language_models.accuracy, model="zephyr"),
+    "tab2/alpaca/staircase_heads": Entry(language_models.staircase_heads, model="alpaca"),
+    "tab2/llemma/staircase_heads": Entry(language_models.staircase_heads, model="llemma"),
+    "tab2/zephyr/staircase_heads": Entry(language_models.staircase_heads, model="zephyr"),
+    "tab2/alpaca/ablated_accuracy/0": Entry(language_models.ablated_accuracy, model="alpaca"),
+    "tab2/llemma/ablated_accuracy/0": Entry(language_models.ablated_accuracy, model="llemma"),
+    "tab2/zephyr/ablated_accuracy/0": Entry(language_models.ablated_accuracy, model="zephyr"),
+    "tab2/zephyr/ablated_accuracy/1": Entry(
+        language_models.ablated_accuracy_of_second_pair, model="zephyr"
     ),
-    "tab2/alpaca/addition_heads": of_model("alpaca", language_models.addition_heads),
-    "tab2/llemma/addition_heads": of_model("llemma", language_models.addition_heads),
-    "tab2/zephyr/addition_heads": of_model("zephyr", language_models.addition_heads),
-    "llm/llemma/carry_mistakes": of_model("llemma", language_models.carry_mistakes),
-    "llm/zephyr/carry_mistakes": of_model("zephyr", language_models.carry_mistakes),
-    "llm/alpaca/first_position_accuracy": of_model(
-        "alpaca", language_models.first_position_accuracy
+    "tab2/alpaca/addition_heads": Entry(language_models.addition_heads, model="alpaca"),
+    "tab2/llemma/addition_heads": Entry(language_models.addition_heads, model="llemma"),
+    "tab2/zephyr/addition_heads": Entry(language_models.addition_heads, model="zephyr"),
+    "llm/llemma/carry_mistakes": Entry(language_models.carry_mistakes, model="llemma"),
+    "llm/zephyr/carry_mistakes": Entry(language_models.carry_mistakes, model="zephyr"),
+    "llm/alpaca/first_position_accuracy": Entry(
+        language_models.first_position_accuracy, model="alpaca"
     ),
     # Tab. 3, 4, 5
     **quantities.table("tab3/final_mlp", N3, quantities.without_final_mlp),
@@ -244,281 +233,253 @@ ROWS: dict[str, Entry] = {
     "pad6_finetuned/weight_norm_change": weight_norm("change_of_squared_norm"),
     "decoder_pad6_primed/accuracy6": six_digits(DECODER_PAD6),
     # Sec. 3: one layer
-    "finding/transition": finding(N1, dynamics.transition, shows=dynamics.changes_together),
+    "finding/transition": finding(N1, dynamics.transition, dynamics.changes_together),
     "finding/heads_separately": finding(
-        N1, dynamics.heads_change_apart, shows=dynamics.change_separately
+        N1, dynamics.heads_change_apart, dynamics.change_separately
     ),
-    "finding/norm_bounce": finding(N1, dynamics.norm_bounce, shows=dynamics.norm_bounces),
-    "finding/one_layer_imperfect": finding(
-        N1, dynamics.one_layer_imperfect, shows=dynamics.is_imperfect
-    ),
+    "finding/norm_bounce": finding(N1, dynamics.norm_bounce, dynamics.norm_bounces),
+    "finding/one_layer_imperfect": finding(N1, dynamics.one_layer_imperfect, dynamics.is_imperfect),
     # Sec. 4: two layers
-    "finding/staircase": finding(MAIN, heads.staircase, shows=heads.has_staircase),
-    "finding/decision_head": finding(
-        MAIN, heads.decision, shows=heads.matters_more, ablate=LAST_HEADS
-    ),
+    "finding/staircase": finding(MAIN, heads.staircase, heads.has_staircase),
+    "finding/decision_head": finding(MAIN, heads.decision, heads.matters_more, ablate=LAST_HEADS),
     "finding/decision_head_carries": finding(
-        MAIN, heads.decision, shows=heads.carries_stay, value="lowest_carry_cell", ablate=LAST_HEADS
+        MAIN, heads.decision, heads.carries_stay, value="lowest_carry_cell", ablate=LAST_HEADS
     ),
     "finding/decision_head_adds": finding(
         MAIN,
         heads.decision,
-        shows=heads.carries_are_added,
+        heads.carries_are_added,
         value="lowest_right_or_too_large",
         ablate=LAST_HEADS,
     ),
     "finding/previous_sum": finding(
-        MAIN, heads.previous_sum, shows=heads.previous_sum_comes, shown_run=MAIN_RUN
+        MAIN, heads.previous_sum, heads.previous_sum_comes, shown_run=MAIN_RUN
     ),
     "finding/own_sum": finding(
-        MAIN, typology.own_sum, shows=typology.others_bring_own_sum, shown_run=MAIN_RUN
+        MAIN, typology.own_sum, typology.others_bring_own_sum, shown_run=MAIN_RUN
     ),
-    "finding/final_mlp_carries": finding(MAIN, heads.final_mlp_carries, shows=heads.cannot_carry),
+    "finding/final_mlp_carries": finding(MAIN, heads.final_mlp_carries, heads.cannot_carry),
     "finding/joint_ablation": finding(
         MAIN,
         heads.joint_ablation,
-        shows=heads.adds_without_carrying,
+        heads.adds_without_carrying,
         ablate=[*LAST_HEADS, *map(heads.with_final_mlp, LAST_HEADS)],
     ),
-    "finding/layer0_tens": finding(
-        MAIN, geometry.layer0_tens, shows=geometry.leads, shown_run=MAIN_RUN
-    ),
-    "finding/layer0_tens_either": finding(
-        MAIN, geometry.layer0_tens_either, shows=geometry.separates
-    ),
+    "finding/layer0_tens": finding(MAIN, geometry.layer0_tens, geometry.leads, shown_run=MAIN_RUN),
+    "finding/layer0_tens_either": finding(MAIN, geometry.layer0_tens_either, geometry.separates),
     "finding/layer0_nine": finding(
-        MAIN, geometry.layer0_nine, shows=geometry.separates, shown_run=MAIN_RUN
+        MAIN, geometry.layer0_nine, geometry.separates, shown_run=MAIN_RUN
     ),
     "finding/layer1_carry": finding(
-        MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_7, value="axis_1_at_7"
+        MAIN, geometry.layer1_carry, geometry.carry_leads_at_7, value="axis_1_at_7"
     ),
     "finding/layer1_carry_at_8": finding(
-        MAIN, geometry.layer1_carry, shows=geometry.carry_leads_at_8, value="axis_1_at_8"
+        MAIN, geometry.layer1_carry, geometry.carry_leads_at_8, value="axis_1_at_8"
     ),
-    "finding/carry_on_some_axis": finding(
-        MAIN, geometry.carry_on_some_axis, shows=geometry.separates
-    ),
+    "finding/carry_on_some_axis": finding(MAIN, geometry.carry_on_some_axis, geometry.separates),
     "finding/outcome_pockets": finding(
-        MAIN, geometry.outcome_pockets, shows=geometry.pockets_are_outcomes
+        MAIN, geometry.outcome_pockets, geometry.pockets_are_outcomes
     ),
     "finding/pca_without_decision_head": finding(
         MAIN,
         geometry.pca_without_decision_head,
-        shows=geometry.only_the_other_head_leaves_it,
+        geometry.only_the_other_head_leaves_it,
         shown_run=MAIN_RUN,
     ),
-    "finding/squashing": finding(MAIN, heads.squashing, shows=heads.squashes),
+    "finding/squashing": finding(MAIN, heads.squashing, heads.squashes),
     # Sec. 5: the final MLP
-    "finding/carry_axis": finding(MAIN, neurons.carry_axis, shows=neurons.has_carry_axis),
-    "finding/checkerboard": finding(MAIN, neurons.checkerboard, shows=neurons.gap_opens),
-    "finding/kink": finding(MAIN, dynamics.kink, shows=dynamics.starts_at_the_kink),
+    "finding/carry_axis": finding(MAIN, neurons.carry_axis, neurons.has_carry_axis),
+    "finding/checkerboard": finding(MAIN, neurons.checkerboard, neurons.gap_opens),
+    "finding/kink": finding(MAIN, dynamics.kink, dynamics.starts_at_the_kink),
     # App. A.1
     "finding/biases": finding(
-        [MAIN, S01, W0, DFF512, DFF1024, N3, DIGITS4], heads.biases, shows=heads.spares_biases
+        [MAIN, S01, W0, DFF512, DFF1024, N3, DIGITS4], heads.biases, heads.spares_biases
     ),
-    "finding/biases_one_layer": finding(N1, heads.biases, shows=heads.needs_biases),
+    "finding/biases_one_layer": finding(N1, heads.biases, heads.needs_biases),
     # App. B
     "finding/one_layer_no_carry": finding(
-        N1, geometry.one_layer_no_carry, shows=geometry.separates_nowhere
+        N1, geometry.one_layer_no_carry, geometry.separates_nowhere
     ),
     "finding/decay_matters_one_layer": finding(
         N1_W0,
         geometry.order_of_digits,
-        shows=geometry.order_is_lost,
+        geometry.order_is_lost,
         beside=Beside(N1, "runs_with_decay"),
     ),
     # App. C
     "finding/strong_decay_transition": finding(
-        N1_W1, dynamics.strong_decay_transition, shows=dynamics.changes_with_a_head
+        N1_W1, dynamics.strong_decay_transition, dynamics.changes_with_a_head
     ),
     "finding/loss_increases": finding(
         N1_W0,
         dynamics.rise_of_the_loss,
-        shows=dynamics.rises_more_than_with_decay,
+        dynamics.rises_more_than_with_decay,
         beside=Beside(N1, "runs_with_decay"),
     ),
     "finding/weights_not_saturated": finding(
         S01,
         dynamics.change_of_the_norm,
-        shows=dynamics.still_changes,
+        dynamics.still_changes,
         beside=Beside(MAIN, "runs_at_s_0.3"),
     ),
-    "finding/too_much_without_mlp": finding(S01, heads.wide_mlp, shows=heads.needs_whole_mlp),
+    "finding/too_much_without_mlp": finding(S01, heads.wide_mlp, heads.needs_whole_mlp),
     "finding/dissection_without_decay": finding(
-        W0, heads.wide_mlp_neurons, shows=heads.full_ablation_works, dissect=True
+        W0, heads.wide_mlp_neurons, heads.full_ablation_works, dissect=True
     ),
-    "finding/no_grokking": finding(
-        list(GROUPS), dynamics.no_grokking, shows=dynamics.learns_at_once
-    ),
-    "finding/carry_in_layer0": finding(S01, geometry.carry_in_layer0, shows=geometry.separates),
-    "finding/wide_mlp": finding(DFF1024, heads.wide_mlp, shows=heads.needs_whole_mlp),
+    "finding/no_grokking": finding(list(GROUPS), dynamics.no_grokking, dynamics.learns_at_once),
+    "finding/carry_in_layer0": finding(S01, geometry.carry_in_layer0, geometry.separates),
+    "finding/wide_mlp": finding(DFF1024, heads.wide_mlp, heads.needs_whole_mlp),
     "finding/wide_mlp_neurons": finding(
-        DFF1024, heads.wide_mlp_neurons, shows=heads.only_the_neurons_carry, dissect=True
+        DFF1024, heads.wide_mlp_neurons, heads.only_the_neurons_carry, dissect=True
     ),
-    "finding/carry_axis_dff512": finding(DFF512, neurons.carry_axis, shows=neurons.has_carry_axis),
-    "finding/three_layers": finding(N3, heads.three_layers, shows=heads.loses_carries),
+    "finding/carry_axis_dff512": finding(DFF512, neurons.carry_axis, neurons.has_carry_axis),
+    "finding/three_layers": finding(N3, heads.three_layers, heads.loses_carries),
     "finding/three_layers_off_by_one": finding(
-        N3, heads.correct_or_off_by_one, shows=heads.is_correct_or_off_by_one
+        N3, heads.correct_or_off_by_one, heads.is_correct_or_off_by_one
     ),
     "finding/three_layers_heads": finding(
         N3,
         heads.three_layers_heads,
-        shows=heads.no_head_matters,
+        heads.no_head_matters,
         ablate=[INTACT, *heads.HEADS_OF_LAST_TWO_LAYERS],
     ),
     "finding/three_layers_pairs": finding(
         N3,
         heads.three_layers_pairs,
-        shows=heads.a_pair_decides,
+        heads.a_pair_decides,
         ablate=[INTACT, *heads.LAYER_1_AND_A_LAST_HEAD],
     ),
     # App. D: the decoder
-    "finding/decoder": finding(DECODER, heads.decoder, shows=heads.adds_carries, ablate=LAST_HEADS),
-    "finding/decoder_algorithm": finding(
-        DECODER, typology.decoder_algorithm, shows=typology.decides
-    ),
-    "finding/decoder_mlp": finding(DECODER, heads.final_mlp_carries, shows=heads.cannot_carry),
-    "finding/decoder_staircase": finding(DECODER, heads.staircase, shows=heads.has_staircase),
-    "finding/decoder_previous_sum": finding(
-        DECODER, heads.previous_sum, shows=heads.previous_sum_comes
-    ),
+    "finding/decoder": finding(DECODER, heads.decoder, heads.adds_carries, ablate=LAST_HEADS),
+    "finding/decoder_algorithm": finding(DECODER, typology.decoder_algorithm, typology.decides),
+    "finding/decoder_mlp": finding(DECODER, heads.final_mlp_carries, heads.cannot_carry),
+    "finding/decoder_staircase": finding(DECODER, heads.staircase, heads.has_staircase),
+    "finding/decoder_previous_sum": finding(DECODER, heads.previous_sum, heads.previous_sum_comes),
     "finding/decoder_current_sum": finding(
-        DECODER, heads.own_column, shows=heads.other_head_attends_to_own_column
+        DECODER, heads.own_column, heads.other_head_attends_to_own_column
     ),
-    "finding/decoder_tens": finding(DECODER, geometry.decoder_tens, shows=geometry.separates),
+    "finding/decoder_tens": finding(DECODER, geometry.decoder_tens, geometry.separates),
     # App. E
-    "finding/pentagon": finding(MAIN, pentagon.pentagon, shows=pentagon.can_be_seen),
+    "finding/pentagon": finding(MAIN, pentagon.pentagon, pentagon.can_be_seen),
     # App. F: four digits
     "finding/four_digits": finding(
-        DIGITS4, lengths.four_digits, shows=lengths.works_the_same_way, ablate=LAST_HEADS
+        DIGITS4, lengths.four_digits, lengths.works_the_same_way, ablate=LAST_HEADS
     ),
     "finding/four_digits_previous_sum": finding(
-        DIGITS4, heads.previous_sum, shows=heads.previous_sum_comes
+        DIGITS4, heads.previous_sum, heads.previous_sum_comes
     ),
     "finding/four_digits_by_class": finding(
-        DIGITS4, heads.previous_sum_by_class, shows=heads.attends_where_carries_come_from
+        DIGITS4, heads.previous_sum_by_class, heads.attends_where_carries_come_from
     ),
     "finding/four_digits_first_layer": finding(
-        DIGITS4, heads.first_layer_overlap, shows=heads.heads_are_similar
+        DIGITS4, heads.first_layer_overlap, heads.heads_are_similar
     ),
     # Sec. 6, App. H: six digits
-    "finding/length": finding(PAD6, lengths.length, shows=lengths.forgets_unless_primed),
-    "finding/length_primed": finding(PRIMED, lengths.length, shows=lengths.forgets_unless_primed),
+    "finding/length": finding(PAD6, lengths.length, lengths.forgets_unless_primed),
+    "finding/length_primed": finding(PRIMED, lengths.length, lengths.forgets_unless_primed),
     "finding/unprimed_staircase": finding(
-        PAD6, heads.layer_staircases, shows=heads.has_staircase, epoch=500
+        PAD6, heads.layer_staircases, heads.has_staircase, epoch=500
     ),
     "finding/unprimed_previous_sum": finding(
-        PAD6, lengths.previous_sums, shows=lengths.last_layer_brings_previous_sum, epoch=500
+        PAD6, lengths.previous_sums, lengths.last_layer_brings_previous_sum, epoch=500
     ),
     "finding/unprimed_first_layer": finding(
         PAD6,
         lengths.previous_sums,
-        shows=lengths.first_layer_brings_previous_sum,
+        lengths.first_layer_brings_previous_sum,
         value="layer_0",
         epoch=500,
     ),
     "finding/unprimed_steps": finding(
-        PAD6, lengths.unprimed_steps, shows=lengths.separates_where_trained
+        PAD6, lengths.unprimed_steps, lengths.separates_where_trained
     ),
-    "finding/mlp_2500": finding(PAD6, lengths.mlp_2500, shows=lengths.comes_to_carry),
-    "finding/primed_staircase": finding(PRIMED, heads.layer_staircases, shows=heads.has_staircase),
+    "finding/mlp_2500": finding(PAD6, lengths.mlp_2500, lengths.comes_to_carry),
+    "finding/primed_staircase": finding(PRIMED, heads.layer_staircases, heads.has_staircase),
     "finding/primed_previous_sum": finding(
-        PRIMED, lengths.previous_sums, shows=lengths.last_layer_brings_previous_sum
+        PRIMED, lengths.previous_sums, lengths.last_layer_brings_previous_sum
     ),
     "finding/primed_first_layer": finding(
         PRIMED,
         lengths.previous_sums,
-        shows=lengths.first_layer_brings_most,
+        lengths.first_layer_brings_most,
         value="layer_0_exceeds_last_by",
     ),
     "finding/finetuned_previous_sum": finding(
-        FINETUNED, lengths.previous_sums, shows=lengths.last_layer_brings_previous_sum
+        FINETUNED, lengths.previous_sums, lengths.last_layer_brings_previous_sum
     ),
     "finding/finetuned_first_layer": finding(
-        FINETUNED,
-        lengths.previous_sums,
-        shows=lengths.first_layer_brings_previous_sum,
-        value="layer_0",
+        FINETUNED, lengths.previous_sums, lengths.first_layer_brings_previous_sum, value="layer_0"
     ),
     "finding/primed_parts": finding(
         PRIMED,
         lengths.primed_parts,
-        shows=lengths.mlp_corrects,
+        lengths.mlp_corrects,
         value="no_carry_cells_lose_without_the_final_MLP",
     ),
-    "finding/primed_head": finding(PRIMED, lengths.primed_parts, shows=lengths.head_carries),
+    "finding/primed_head": finding(PRIMED, lengths.primed_parts, lengths.head_carries),
     "finding/primed_spared": finding(
-        PRIMED,
-        lengths.primed_parts,
-        shows=lengths.mlp_spares_long_carries,
-        value="long_carry_cells_lose",
+        PRIMED, lengths.primed_parts, lengths.mlp_spares_long_carries, value="long_carry_cells_lose"
     ),
-    "finding/carry_axis_long": finding(
-        PRIMED, lengths.carry_axis_long, shows=neurons.has_carry_axis
-    ),
+    "finding/carry_axis_long": finding(PRIMED, lengths.carry_axis_long, neurons.has_carry_axis),
     "finding/carry_axis_finetuned": finding(
-        FINETUNED, lengths.carry_axis_long, shows=neurons.has_carry_axis
+        FINETUNED, lengths.carry_axis_long, neurons.has_carry_axis
     ),
-    "finding/unpadded_fail": finding(MAIN, lengths.unpadded_fail, shows=lengths.fails_at_length),
+    "finding/unpadded_fail": finding(MAIN, lengths.unpadded_fail, lengths.fails_at_length),
     "finding/finetune_small_change": finding(
-        FINETUNED, lengths.finetuning, shows=lengths.barely_moves, parents=(PAD6,)
+        FINETUNED, lengths.finetuning, lengths.barely_moves, parents=(PAD6,)
     ),
     # Sec. 6: language models
     "finding/llm_heads": finding(
-        (), language_models.llm_heads, shows=language_models.below_random_pairs, combine="lowest"
+        (), language_models.llm_heads, language_models.below_random_pairs, combine="lowest"
     ),
     # App. I
     "finding/full_adder": finding(
-        MAIN, adder.full_adder, shows=adder.first_layer_adds, value="first_layer"
+        MAIN, adder.full_adder, adder.first_layer_adds, value="first_layer"
     ),
     "finding/full_adder_carry": finding(
-        MAIN, adder.full_adder, shows=adder.attention_is_the_carry_line, value="carry"
+        MAIN, adder.full_adder, adder.attention_is_the_carry_line, value="carry"
     ),
     "finding/full_adder_xor": finding(
-        MAIN, adder.full_adder, shows=adder.mlp_is_the_second_xor, value="bypassed"
+        MAIN, adder.full_adder, adder.mlp_is_the_second_xor, value="bypassed"
     ),
     # Controls, by the paper's own method
     "beyond/dissection_control": finding(
-        MAIN, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
+        MAIN, heads.dissection_control, heads.only_carry_neurons_matter, dissect=True
     ),
     "beyond/dissection_control_dff512": finding(
-        DFF512, heads.dissection_control, shows=heads.only_carry_neurons_matter, dissect=True
+        DFF512, heads.dissection_control, heads.only_carry_neurons_matter, dissect=True
     ),
     # A control for Tab. 2
     "beyond/llm_control": finding(
-        (),
-        language_models.staircases_without_addition,
-        shows=language_models.is_below_models_that_add,
+        (), language_models.staircases_without_addition, language_models.is_below_models_that_add
     ),
     "beyond/llm_control_random": finding(
-        (),
-        language_models.staircases_of_random_weights,
-        shows=language_models.is_below_models_that_add,
+        (), language_models.staircases_of_random_weights, language_models.is_below_models_that_add
     ),
     # The abstract
-    "finding/range": finding((), cell_map.settings, shows=cell_map.holds),
+    "finding/range": finding((), cell_map.settings, cell_map.holds),
     "finding/elsewhere_attention": finding(
-        elsewhere.HYPERPARAMETERS, elsewhere.last_attention, shows=typology.decides
+        elsewhere.HYPERPARAMETERS, elsewhere.last_attention, typology.decides
     ),
     "finding/elsewhere_mlp": finding(
-        elsewhere.HYPERPARAMETERS, elsewhere.final_mlp, shows=heads.cannot_carry
+        elsewhere.HYPERPARAMETERS, elsewhere.final_mlp, heads.cannot_carry
     ),
     # App. A.1
-    "beyond/biases_decoder": finding(DECODER, heads.biases, shows=heads.needs_biases),
+    "beyond/biases_decoder": finding(DECODER, heads.biases, heads.needs_biases),
     # The carry line, and who writes it
-    "beyond/one_line": finding(MAIN, corner_table.line, shows=corner_table.moves_in_each_state),
-    "beyond/line_and_nine": swap_by_states("plane", corner_table.moves_in_each_state),
-    "beyond/explained": swap_by_states("explained", corner_table.explains),
-    "beyond/written_late": finding(
-        MAIN, line_table.written_late, shows=line_table.last_attention_writes
+    "beyond/one_line": finding(MAIN, corner_table.line, corner_table.moves_in_each_state),
+    "beyond/line_and_nine": finding(
+        MAIN, corner_table.swaps, corner_table.moves_in_each_state, value="plane"
     ),
+    "beyond/explained": finding(MAIN, corner_table.swaps, corner_table.explains, value="explained"),
+    "beyond/written_late": finding(MAIN, line_table.written_late, line_table.last_attention_writes),
     # The paper's statements in the terms of interchange
     "beyond/final_mlp": statement("final_mlp", "Interchange accuracy of the final MLP."),
     "beyond/mlp_adds_only": statement(
         "mlp_adds_only", "Share of swaps of the final MLP that move the carry alone."
     ),
     "beyond/zero_names_it": statement(
-        "costliest_moves_most", "1 in a run where it is so.", shows=typology.is_the_same_head
+        "costliest_moves_most", "1 in a run where it is so.", typology.is_the_same_head
     ),
     "beyond/carry_neurons": statement("carry_neurons", "Their interchange accuracy."),
     "beyond/adder_digit_sum": statement(

@@ -338,14 +338,3 @@ def test_the_test_half_has_no_sum_of_the_fitting_half():
     assert fit_sums.isdisjoint(test_sums)
     fitting = carry_line.stream(model, pairs[:, 0, :2_000], pairs[:, 1, :2_000], 8)
     assert torch.equal(carry_line.difference_in_means(fitting.resid_mid), fitted.line)
-
-
-def test_axes_begin_with_the_line_and_go_on_by_size():
-    generator = torch.Generator().manual_seed(0)
-    step = torch.randn(500, 3, generator=generator) * torch.tensor([0.1, 3.0, 1.0])
-    step[:, 0] += 2
-    resid_mid = torch.stack([torch.zeros(500, 3), step])
-    line = torch.tensor([1.0, 0, 0])
-    axes = carry_line.axes_after(line, resid_mid)
-    assert_close(axes @ axes.T, torch.eye(3))
-    assert axes.abs().argmax(1).tolist() == [0, 1, 2]

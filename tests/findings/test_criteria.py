@@ -325,28 +325,6 @@ def test_a_run_without_a_kink_or_a_rise_can_t_say_whether_they_coincide(change):
     assert dynamics.starts_at_the_kink({**KINK, **change, "value": 400.0}) is None
 
 
-def test_attention_and_accuracy_change_together_within_a_fiftieth_of_the_training():
-    assert dynamics.coincides(20.0, 1000)
-    assert dynamics.coincides(-20.0, 1000)
-    assert not dynamics.coincides(21.0, 1000)
-    assert dynamics.coincides(2.0, 50)
-    assert not dynamics.coincides(3.0, 50)
-
-
-def test_a_bounce_is_near_the_rise_and_can_be_seen():
-    assert dynamics.bounces(10.0, 0.011, 0.011, 1000)
-    assert not dynamics.bounces(11.0, 0.011, 0.011, 1000)
-    assert not dynamics.bounces(10.0, 0.009, 0.011, 1000)
-    assert not dynamics.bounces(10.0, 0.011, 0.009, 1000)
-
-
-def test_one_layer_needs_its_biases():
-    for name in ("biases_one_layer", "biases"):
-        needs_them = name == "biases_one_layer"
-        assert rules()[name]({"value": 0.011}) == needs_them
-        assert rules()[name]({"value": 0.009}) != needs_them
-
-
 def test_a_short_training_may_lag_two_epochs():
     rule = rules()["no_grokking"]
     assert rule({"value": 2.0, "planned": 20})

@@ -207,14 +207,6 @@ def test_who_carries_and_who_corrects_in_a_planted_model():
     assert costs.keys() == {"head", *parts}
 
 
-def test_criteria_of_parts_on_either_side():
-    just = {"carried": 0.51, "corrected": 0.11, "trained": 0.11, "spared": 0.09}
-    changes = ({}, {"corrected": 0.09}, {"trained": 0.09}, {"spared": 0.11})
-    runs = pd.DataFrame([just | change for change in changes]).rename(columns=lengths.COSTS)
-    spares = map(lengths.mlp_spares_long_carries, runs.to_dict("records"))
-    assert [*spares] == [True, False, False, False]
-
-
 # ---------------------------------------------------------------- streams, accuracies, weights
 
 

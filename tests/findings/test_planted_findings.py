@@ -198,16 +198,6 @@ def test_a_wide_mlp_cannot_go_but_its_carry_neurons_can(surveyed):
     assert values(measurement)[:2] == pytest.approx([0.89, 0.905])
 
 
-def left(*shares: float) -> base.Fields:
-    return heads.cells_left(cells(*shares))
-
-
-def test_a_full_ablation_works_where_only_carries_are_lost():
-    assert heads.full_ablation_works(left(0.49, 0.91))
-    assert not heads.full_ablation_works(left(0.51, 0.91))
-    assert not heads.full_ablation_works(left(0.0, 0.89))
-
-
 def test_with_three_layers_carries_are_lost_but_for_the_exception_of_the_paper(surveyed):
     lost, keeps = cells(0.2, 0.9), cells(0.51, 0.9)
     excepted, other_class = cells(0.2, 0.9), cells(0.2, 0.9)
@@ -260,13 +250,6 @@ def test_three_layer_runs_that_show_the_pattern_of_pairs(surveyed):
         pytest.approx([0.7, 0.7, 0.03, 0.7, 0.7]),
         [True, True, False, False, False],
     )
-
-
-def test_a_decoder_cannot_carry_without_its_final_mlp(surveyed):
-    cannot, can = (Survey({MLP: cells(carry, 1.0)}) for carry in (0.0, 0.9))
-    measurement = measured("decoder_mlp", surveyed(DECODER, cannot, can))
-    assert shown(measurement) == [True, False]
-    assert values(measurement)[0] == pytest.approx(1)
 
 
 def test_a_decoder_adds_carries_without_its_decision_head(surveyed):
