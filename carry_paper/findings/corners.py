@@ -540,7 +540,8 @@ def principal_axis(corners: Corners, among: Bool[Tensor, " tuple"], line: Line) 
     step, direction = torch.cat(steps).double(), line.double()
     rest = step - (step @ direction)[:, None] * direction
     _, vectors = torch.linalg.eigh(rest.T @ rest)  # the largest comes last
-    return vectors[:, -1].to(line)
+    axis: Tensor = vectors[:, -1].to(line)
+    return axis
 
 
 def own_step(corners: Corners, among: Bool[Tensor, " tuple"]) -> Float[Tensor, " d_model"]:

@@ -50,7 +50,7 @@ def final_mlp(model: Transformer) -> Fields:
     n_digits = model.config.width
     per_class = max(1, SUMS * len(carries.patterns(3)) // len(carries.patterns(n_digits)))
     chosen_on, counted_on = (measure.sample(per_class, n_digits, seed) for seed in (0, 1))
-    carrying = heads.carry_neurons(model, *chosen_on).nonzero().flatten()
+    carrying = heads.carry_neurons(model, *chosen_on)
     ablations = [measure.final_mlp(model), without_neurons(model, carrying)]
     tables = measure.class_accuracies(model, *counted_on, ablations)
     excepted = heads.C_ALL_CON_AT_8 if model.config.layers > 2 and n_digits == 3 else None

@@ -54,7 +54,6 @@ class Evidence:
         self.selection = selection or {}
         self.surveyed = surveyed or fixed_sums
         self._surveys: dict[str, dict[int, Future[Survey]]] = {}
-        self._results: dict[tuple[Any, ...], Any] = {}
 
     # ---- weights and learning curves
 
@@ -124,13 +123,6 @@ class Evidence:
         models = self.models(group, epoch)
         with one_thread_each() as pool:
             return dict(zip(models, pool.map(function, models, models.values()), strict=True))
-
-    def once(self, key: tuple[Any, ...], measure: Callable[[], T]) -> T:
-        """Return what `measure` returns at the first call with this key; rows may share it."""
-        if key not in self._results:
-            self._results[key] = measure()
-        result: T = self._results[key]
-        return result
 
     def surveys(self, group: str) -> dict[int, Survey]:
         """Return a survey of each run of a group, or raise the error that it raised.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from carry_core import carries, measure
@@ -17,7 +17,7 @@ from carry_core.sums import Numbers, equal_sums
 from carry_paper.findings.bars import Bar, at_least
 from carry_paper.findings.base import Fields
 from carry_paper.findings.heads import carry_neurons
-from carry_paper.findings.survey import random_sums
+from carry_paper.findings.survey import random_neurons, random_sums
 
 # ---- the carry axis (Fig. 13, 14)
 
@@ -187,10 +187,10 @@ def checkerboard_gap(model: Transformer, ablation: Ablation = INTACT) -> float:
 RANDOM_SETS = 9  # sets of as many random neurons, whose gaps a checkerboard has to exceed
 
 
-def without_neurons(model: Transformer, neurons: Int[Tensor, " _"]) -> Ablation:
-    """Return the ablation of some neurons of the final MLP, given by their numbers."""
+def without_neurons(model: Transformer, neurons: Bool[Tensor, " neuron"]) -> Ablation:
+    """Return the ablation of some neurons of the final MLP."""
     last_layer = model.config.layers - 1
-    return Ablation(neurons=frozenset((last_layer, neuron) for neuron in neurons.tolist()))
+    return Ablation(neurons={(last_layer, i) for i in neurons.nonzero().flatten().tolist()})
 
 
 def checkerboard(model: Transformer) -> Fields:
@@ -198,22 +198,18 @@ def checkerboard(model: Transformer) -> Fields:
 
     The mean is over nine outcomes. The model has to be one of three-digit sums.
     """
-    carrying = carry_neurons(model, *measure.sample(2_000, 3, seed=0)).nonzero().flatten()
+    carrying = carry_neurons(model, *measure.sample(2_000, 3, seed=0))
     return {
         "value": checkerboard_gap(model, without_neurons(model, carrying)),
         "intact": checkerboard_gap(model),
-        "without_random_neurons": random_gaps(model, len(carrying)),
+        "without_random_neurons": random_gaps(model, int(carrying.sum())),
     }
 
 
 def random_gaps(model: Transformer, count: int) -> list[float]:
     """Return the gap without `count` random neurons of the final MLP, for `RANDOM_SETS` of them."""
-    generator = torch.Generator().manual_seed(0)
-    gaps = []
-    for _ in range(RANDOM_SETS):
-        random = torch.randperm(model.config.d_ff, generator=generator)[:count]
-        gaps.append(checkerboard_gap(model, without_neurons(model, random)))
-    return gaps
+    sets = random_neurons(model.config.d_ff, count, RANDOM_SETS)
+    return [checkerboard_gap(model, without_neurons(model, neurons)) for neurons in sets]
 
 
 def gap_opens(measured: Fields) -> bool:

@@ -73,13 +73,11 @@ def on_the_way(evidence: Evidence, group: str) -> pd.DataFrame:
     return per_run(rows)
 
 
-def snapshots(loaded: catalogue.GroupRuns, run: int, count: int | None = None) -> pd.DataFrame:
+def snapshots(loaded: catalogue.GroupRuns, run: int) -> pd.DataFrame:
     """Return the values of `PARTS` in a run at each of its snapshots and at the end, by `epoch`.
 
-    There is no row if the run has no snapshots. `count` is the number of pairs, `typology.COUNT` if
-    None.
+    There is no row if the run has no snapshots.
     """
-    count = count or typology.COUNT
     if loaded.source == "ours":  # other runs of the group may have no snapshots
         loaded = catalogue.load(loaded.group, recipe=loaded.record["recipe"], runs=[run])
     if not loaded.snapshots:
@@ -90,12 +88,12 @@ def snapshots(loaded: catalogue.GroupRuns, run: int, count: int | None = None) -
 
     swaps = []
     for epoch, model in models.items():
-        swaps.append(interchange.carry_swaps(model, count).assign(run=epoch))
+        swaps.append(interchange.carry_swaps(model, typology.COUNT).assign(run=epoch))
     table = typology.who_decides(pd.concat(swaps)).reindex([*models])
     head_at_the_end = int(table["head"].iloc[-1])
     accuracies = {}
     for epoch, model in models.items():
-        adder = typology.abstraction(model, head_at_the_end, "digits and answer", count)
+        adder = typology.abstraction(model, head_at_the_end, "digits and answer", typology.COUNT)
         accuracies[epoch] = adder.set_index("variable").accuracy
     table = table.join(pd.DataFrame(accuracies).T)
     return table.rename_axis("epoch").reset_index()[["epoch", "head", *PARTS]]

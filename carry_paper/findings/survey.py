@@ -48,7 +48,8 @@ def fixed_sums(group: str) -> tuple[Numbers, Numbers]:
     Up to three digits these are all sums; above, they are a sample of the paper's size.
     """
     n_digits = groups.find(group).n_digits
-    return sums.all_sums(n_digits) if n_digits <= 3 else measure.sample(DRAWN, n_digits, seed=0)
+    is_whole = n_digits <= LARGEST_WHOLE
+    return sums.all_sums(n_digits) if is_whole else measure.sample(DRAWN, n_digits, seed=0)
 
 
 def random_sums(
@@ -68,20 +69,13 @@ class Need:
     Attributes:
         ablations: The ablations under which accuracies are measured.
         dissect: True if the final MLP is to be dissected (Sec. 5).
-        drawn: The number of sums of each class in a sample on which it is dissected again; `DRAWN`
-            if None.
     """
 
     ablations: frozenset[Ablation] = frozenset()
     dissect: bool = False
-    drawn: int | None = None
 
     def __or__(self, other: "Need") -> "Need":
-        return Need(
-            self.ablations | other.ablations,
-            self.dissect or other.dissect,
-            self.drawn or other.drawn,
-        )
+        return Need(self.ablations | other.ablations, self.dissect or other.dissect)
 
 
 @dataclass(frozen=True)
@@ -201,7 +195,7 @@ def survey(model: Transformer, a: Numbers, b: Numbers, need: Need) -> Survey:
         decision_head = last_heads[measure.decision_head(model)]
     if not need.dissect:
         return Survey(cells, decision_head=decision_head)
-    pairs = samples(a, b, config.width, need.drawn)
+    pairs = samples(a, b, config.width)
     dissected = dissect(model, resid_mid, a, b, pairs)
     on_samples, random = dissected[1 : len(pairs)], dissected[len(pairs) :]
     return Survey(cells, dissected[0], tuple(on_samples), tuple(random), decision_head)
@@ -217,19 +211,15 @@ class Samples(NamedTuple):
     ablated_on: Indices
 
 
-def samples(a: Numbers, b: Numbers, width: int, drawn: int | None = None) -> list[Samples]:
-    """Return all sums, then `DRAWS` pairs of random samples of `drawn` sums from each class.
-
-    These are `DRAWN` if it is None.
-    """
-    size = DRAWN if drawn is None else drawn
+def samples(a: Numbers, b: Numbers, width: int) -> list[Samples]:
+    """Return all sums, then `DRAWS` pairs of random samples of `DRAWN` sums from each class."""
     carry_class = carries.classify(a, b, width)
     members = [(carry_class == i).nonzero().flatten() for i in range(len(carries.patterns(width)))]
 
     def sample(generator: torch.Generator) -> Indices:
         parts = []
         for indices in members:
-            parts.append(indices[torch.randint(len(indices), (size,), generator=generator)])
+            parts.append(indices[torch.randint(len(indices), (DRAWN,), generator=generator)])
         return torch.cat(parts).sort().values
 
     everything = torch.arange(len(a))

@@ -26,6 +26,7 @@ from carry_paper.findings import heads, interchange, interchange_maps
 from carry_paper.findings.bars import Bar, at_least
 from carry_paper.findings.base import DECODER, MAIN, Fields, per_run
 from carry_paper.findings.evidence import Evidence
+from carry_paper.findings.survey import random_neurons
 
 COUNT = 2_000  # pairs, where a page computes the swaps itself
 
@@ -92,7 +93,7 @@ def adds_the_carry_alone(model: Transformer) -> float:
 
 
 @torch.inference_mode()
-def own_sum(model: Transformer, count: int | None = None) -> Fields:
+def own_sum(model: Transformer) -> Fields:
     """Share of digits that stay when the decision head has the output of another sum (Sec. 4).
 
     The sums of a pair differ in the digit sum of a column alone, at 7 or 8. The decision head's
@@ -105,7 +106,7 @@ def own_sum(model: Transformer, count: int | None = None) -> Fields:
     component = f"blocks.{last_layer}.attn.z:{measure.decision_head(model)}"
     n_kept = n_moved = n_swaps = 0
     for column in range(model.config.width - 1):  # nothing is decided about the last one
-        pairs = correct_pairs(model, Contrast("digit_sum", column), count or COUNT, generator).pairs
+        pairs = correct_pairs(model, Contrast("digit_sum", column), COUNT, generator).pairs
         swaps = swaps_between(model, pairs)
         for base in (0, 1):
             digit = swaps.swapped(component, model.config.layout.answer[column], base)[:, column]
@@ -142,12 +143,9 @@ def neuron_sets(model: Transformer) -> list[tuple[str, Bool[Tensor, " neuron"]]]
     They are masks with their names: `carry`, `rest`, `random` or `single`.
     """
     d_ff = model.config.d_ff
-    generator = torch.Generator().manual_seed(0)
     carry = heads.carry_neurons(model, *measure.sample(1_000, model.config.width, 0))
     sets = [("carry", carry), ("rest", ~carry)]
-    for _ in range(RANDOM_SETS):
-        members = torch.randperm(d_ff, generator=generator)[: int(carry.sum())]
-        sets.append(("random", torch.isin(torch.arange(d_ff), members)))
+    sets += [("random", neurons) for neurons in random_neurons(d_ff, int(carry.sum()), RANDOM_SETS)]
     return [*sets, *(("single", neuron) for neuron in torch.eye(d_ff, dtype=torch.bool))]
 
 

@@ -179,11 +179,15 @@ def ask(
     group = groups.find(asked.loaded.group)
     ids = rows_for(config, group.n_digits)
     need = Need(frozenset([INTACT, *measure.last_heads(config)]), dissect=True)
-    needs = {group.name: need} if config.width == group.n_digits else {}
-    evidence = Given(asked.loaded, needs=needs, report=report, surveyed=surveyed)
+    evidence = Given(asked.loaded, report=report, surveyed=surveyed)
     reference = Reference(asked.loaded)
 
-    answers = [_answer(asked, claims.claims()[id_], evidence, reference) for id_ in ids]
+    quantities = measuring.quantities(registry.entry(id_) for id_ in ids)
+    asking = measuring.Measuring(evidence, quantities)
+    # These runs have heads of their own, which may be other ones than those that the rows name.
+    evidence.needs = {group.name: need} if config.width == group.n_digits else {}
+    measured = ledger.Measured(evidence.source, asking.rows(), all_runs=True)
+    answers = [_answer(asked, claims.claims()[id_], measured, reference) for id_ in ids]
     along_the_line = line_answers(asked, reference, pairs)
     answers[1:1] = [*along_the_line, *part_answers(asked, reference, pairs)]
     report(f"{asked.name}: who writes the carry")
@@ -204,17 +208,17 @@ def rows_for(config: ModelConfig, n_digits: int) -> list[str]:
     return ids
 
 
-def _answer(asked: Subject, claim: Claim, evidence: Given, reference: "Reference") -> ComparedRow:
+def _answer(
+    asked: Subject, claim: Claim, measured: ledger.Measured, reference: "Reference"
+) -> ComparedRow:
     """Return the answer to a row of the ledger."""
     question = (ENCODER | DECODER | PADDED).get(claim.id, claim.words)
     paper: Any = claim.paper
     if paper is None:
         paper = "one run" if claim.single else f"{claim.quantifier} runs"
     answer = ComparedRow(asked.name, claim.id, question, paper)
-    quantities = measuring.quantities([registry.entry(claim.id)])
-    table = measuring.Measuring(evidence, quantities).rows()
     try:
-        row = ledger.combine(claim, ledger.Measured(evidence.source, table, all_runs=True)).row
+        row = ledger.combine(claim, measured).row
     except BadInput as error:
         return replace(answer, not_asked=str(error))
     values = dict(zip(row.keys, row.runs, strict=True))

@@ -154,11 +154,6 @@ class Measuring:
         Raises:
             BadInput: It cannot be measured.
         """
-        key = (quantity.function, quantity.epoch, *places)
-        return self.evidence.once(key, lambda: self._measured(quantity, places))
-
-    def _measured(self, quantity: Quantity, places: list[str]) -> dict[Key, Fields]:
-        """Measure a quantity on each run."""
         function, place = quantity.function, places[0]
         kind = takes(function)
         if kind is Transformer:

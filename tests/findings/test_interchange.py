@@ -206,8 +206,9 @@ def test_the_full_adder_explains_a_network_made_by_hand():
             assert accuracy["all"] < 1
 
 
-def test_a_decision_head_that_brings_only_the_carry_leaves_the_columns_own_sum():
-    assert typology.own_sum(hand_made("last"), 60) == {"value": 1, "moved": 0}
+def test_a_decision_head_that_brings_only_the_carry_leaves_the_columns_own_sum(monkeypatch):
+    monkeypatch.setattr(typology, "COUNT", 60)
+    assert typology.own_sum(hand_made("last")) == {"value": 1, "moved": 0}
 
 
 def test_what_the_decision_head_leaves_is_that_of_its_patch(monkeypatch):
@@ -219,6 +220,7 @@ def test_what_the_decision_head_leaves_is_that_of_its_patch(monkeypatch):
         return measure.CorrectPairs(sample_pairs(contrast, count, generator, layout), 1.0)
 
     monkeypatch.setattr(typology, "correct_pairs", all_pairs)
+    monkeypatch.setattr(typology, "COUNT", 80)
     generator = torch.Generator().manual_seed(0)
     stays = []
     for column in range(SMALL.width - 1):
@@ -232,7 +234,7 @@ def test_what_the_decision_head_leaves_is_that_of_its_patch(monkeypatch):
                 model(tokens, *hook)[:, position].argmax(-1) for hook in ([patch], [])
             )
             stays.append((patched == intact).double().mean().item())
-    value = typology.own_sum(model, 80)["value"]
+    value = typology.own_sum(model)["value"]
     assert value == pytest.approx(sum(stays) / len(stays))
     assert 0 < value < 1
 

@@ -203,7 +203,8 @@ def test_parts_are_what_the_map_says(monkeypatch):
 
     with_snapshots = replace(loaded, snapshots=(83, 250))
     monkeypatch.setattr(catalogue, "load", lambda *arguments, **options: with_snapshots)
-    way = run_measures.snapshots(with_snapshots, 2, N_PAIRS).set_index("epoch")
+    monkeypatch.setattr(typology, "COUNT", N_PAIRS)
+    way = run_measures.snapshots(with_snapshots, 2).set_index("epoch")
     assert set(way.index) == {5, 15, 60}  # 83 and 250 of the paper's epochs, and the end
     for epoch, model in ((60, loaded.model(2)), (5, loaded.model(2, 83))):
         for name, value in parts(model).items():

@@ -187,8 +187,6 @@ def test_a_row_of_several_runs_asks_for_its_groups_and_no_others(evidence, monke
             return read_group(self, group)
 
         monkeypatch.setattr(Evidence, method, noted)
-    # What another test has measured is measured anew.
-    monkeypatch.setattr(Evidence, "once", lambda self, key, measure: measure())
     for name in CALLED:
         entry = ROWS[name]
         # What `typology.statements` measures takes long, and the abstract's attention reads maps.
