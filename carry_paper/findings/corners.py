@@ -334,25 +334,37 @@ def logits_of(
 # ---- swaps
 
 
+def swapped(
+    base: Float[Tensor, "sums d_model"],
+    source: Float[Tensor, "sums d_model"],
+    bases: Bases,
+    own: Int[Tensor, " sums"],
+) -> Float[Tensor, "sums d_model"]:
+    """Return the base's streams with the source's coordinates in the subspace of each one's fold.
+
+    The folds are those of the `own` digit sums.
+    """
+    first, second = (carry_line.swapped(base, source, basis) for basis in bases)
+    return torch.where((fold_of(own) == 0)[:, None], first, second)
+
+
 def moved_by(
-    model: Transformer, corners: Corners, bases: Bases, swaps: Iterable[tuple[int, int]]
+    model: Transformer,
+    corners: Corners,
+    bases: Bases,
+    swaps: Iterable[tuple[int, int]],
+    sources: Streams | None = None,
 ) -> dict[tuple[int, int], Bool[Tensor, " tuple"]]:
     """Return, for each base and source state, the tuples in which a swap makes the source's digit.
 
-    Tuples of each fold are swapped in its own subspace of `bases`.
+    The source's coordinates are those of its stream, or of `sources` in its place.
     """
-    folds = fold_of(corners.own)
+    sources = corners.resid_mid if sources is None else sources
     moved = {}
     for base, source in swaps:
-        x, y = corners.resid_mid[corners.place(base)], corners.resid_mid[corners.place(source)]
-        patched = torch.where(
-            (folds == 0)[:, None],
-            carry_line.swapped(x, y, bases[0]),
-            carry_line.swapped(x, y, bases[1]),
-        )
-        moved[base, source] = (
-            carry_line.digits_of(model, patched) == corners.digits[corners.place(source)]
-        )
+        x, y = corners.resid_mid[corners.place(base)], sources[corners.place(source)]
+        digits = carry_line.digits_of(model, swapped(x, y, bases, corners.own))
+        moved[base, source] = digits == corners.digits[corners.place(source)]
     return moved
 
 

@@ -170,16 +170,14 @@ def distances(of: Corners, bases: Bases) -> dict[str, float]:
 
 def margins(model: Transformer, of: Corners, bases: Bases) -> dict[str, float]:
     """Return the median margin of the right digit's logit over the next, patched and intact."""
-    folds = corners.fold_of(of.own)
     by_kind: dict[str, list[Tensor]] = {"patched": [], "intact": []}
     for base, source in corners.carry_swaps(of):
-        x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
-        both, digits = of.both_right(base, source), of.digits[of.place(source)]
-        for fold in (0, 1):
-            chosen = both & (folds == fold)
-            patched = carry_line.swapped(x[chosen], y[chosen], bases[fold])
-            for name, streams in (("patched", patched), ("intact", y[chosen])):
-                by_kind[name].append(_margin(corners.logits_of(model, streams), digits[chosen]))
+        both = of.both_right(base, source)
+        x, y = of.resid_mid[of.place(base), both], of.resid_mid[of.place(source), both]
+        digits = of.digits[of.place(source), both]
+        patched = corners.swapped(x, y, bases, of.own[both])
+        for name, streams in (("patched", patched), ("intact", y)):
+            by_kind[name].append(_margin(corners.logits_of(model, streams), digits))
     return {name: torch.cat(values).median().item() for name, values in by_kind.items()}
 
 
@@ -231,15 +229,8 @@ def moved_by_means(
     The mean is over the sums on which the subspace was fitted.
     """
     folds = corners.fold_of(of.own)
-    moved = {}
-    for base, source in corners.carry_swaps(of):
-        x, y = of.resid_mid[of.place(base)], of.resid_mid[of.place(source)]
-        patched = torch.empty_like(x)
+    means = torch.empty_like(of.resid_mid)
+    for mean, streams, right in zip(means, of.resid_mid, of.right, strict=True):
         for fold in (0, 1):
-            fitted = (folds != fold) & of.right[of.place(source)]
-            mean = y[fitted].mean(0).expand_as(x)
-            chosen = folds == fold
-            patched[chosen] = carry_line.swapped(x[chosen], mean[chosen], bases[fold])
-        digits = carry_line.digits_of(model, patched)
-        moved[base, source] = digits == of.digits[of.place(source)]
-    return moved
+            mean[folds == fold] = streams[(folds != fold) & right].mean(0)
+    return corners.moved_by(model, of, bases, corners.carry_swaps(of), means)

@@ -732,7 +732,8 @@ def previous_sum(model: Transformer) -> Fields:
     With four digits, it is that at 9, 10 and 11 (App. F).
     """
     mass = last_layer_mass(model, shift=1)[:, :-1]  # the last position has no column on its right
-    return _fields_of_mass(model, mass, measure.decision_head(model))
+    decision_head = measure.decision_head(model)
+    return _fields_of_mass(model, mass, decision_head, decision_head)
 
 
 def previous_sum_comes(measured: Fields) -> bool:
@@ -772,18 +773,15 @@ def _fields_of_mass(
     model: Transformer,
     mass: Float[Tensor, "head pos"],
     head: int,
-    decision_head: int | None = None,
+    decision_head: int,
 ) -> Fields:
-    """Return the fields of a finding about attention, of which `head` gives the value.
-
-    The decision head is `head` if it is None.
-    """
+    """Return the fields of a finding about attention, of which `head` gives the value."""
     layer = model.config.layers - 1
     positions = model.config.layout.position_names[: mass.shape[1]]
     where = "_".join(name.removeprefix("pos") for name in positions)
     fields = {
         "value": float(mass[head].mean()),
-        "decision_head": f"{layer}:{head if decision_head is None else decision_head}",
+        "decision_head": f"{layer}:{decision_head}",
     }
     for i in range(model.config.heads):
         fields[f"head_{layer}:{i}_at_{where}"] = mass[i].tolist()

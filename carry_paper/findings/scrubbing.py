@@ -122,12 +122,8 @@ def by_subspace(
     resid_mid = of.streams.resid_mid
     source = resid_mid[resampled(keys(of.column, of_subspace, of.a, of.b), generator)]
     rest = resid_mid[resampled(keys(of.column, OWN, of.a, of.b), generator)]
-    folds = corners.fold_of(corners.own_digit_sum(of.column, of.a, of.b))
-    patched = torch.empty_like(rest)
-    for fold in (0, 1):
-        chosen = folds == fold
-        patched[chosen] = carry_line.swapped(rest[chosen], source[chosen], bases[fold])
-    return loss_of(of, patched)
+    own = corners.own_digit_sum(of.column, of.a, of.b)
+    return loss_of(of, corners.swapped(rest, source, bases, own))
 
 
 def by_head(of: Scrubbed, head: int, of_head: Variables, generator: torch.Generator) -> float:

@@ -12,7 +12,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from carry_paper.ledger.intervals import Array
+
 Labels = NDArray[np.bool_]
 
 SIGNIFICANT = 0.05

@@ -79,8 +79,7 @@ def moved(before: Mapping[str, Row], after: Mapping[str, Row]) -> list[str]:
             lines.append(f"{name}: new, {words}" if old is None else f"{name}: gone, was {words}")
             continue
         same_rule = _rule(old) == _rule(new)
-        rules_differ = bool(old.rule) and not same_rule  # older results stored none
-        if old.verdict != new.verdict or rules_differ or not _equal(old.value, new.value):
+        if old.verdict != new.verdict or not same_rule or not _equal(old.value, new.value):
             rules = f"rule ({_rule(old)}) -> ({_rule(new)})"
             if same_rule:
                 rules = f"same rule ({_rule(new)})"

@@ -406,19 +406,15 @@ class Surveyor:
         ids = inputs["input_ids"].to(self.model.device)
         mask = inputs["attention_mask"].to(self.model.device)
         pad = self.source.tokenizer.pad_token_id
-        options = {
-            "do_sample": False,
-            "num_beams": 1,
-            "use_cache": True,
-            "return_dict_in_generate": True,
-        }
-        options |= {
-            "max_new_tokens": self.template.tokens,
-            "pad_token_id": pad,
-            "output_attentions": attend,
-        }
         greedy = library().GenerationConfig(
-            eos_token_id=self.model.generation_config.eos_token_id, **options
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            return_dict_in_generate=True,
+            max_new_tokens=self.template.tokens,
+            pad_token_id=pad,
+            eos_token_id=self.model.generation_config.eos_token_id,
+            output_attentions=attend,
         )
         with torch.inference_mode():
             output = self.model.generate(ids, attention_mask=mask, generation_config=greedy)

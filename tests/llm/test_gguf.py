@@ -97,18 +97,6 @@ def test_a_gguf_file_gives_the_weights_that_were_written(file, llama):
 
 
 @pytest.mark.needs("gguf")
-def test_the_command_surveys_a_gguf_file_and_says_that_too_few_sums_are_correct(carry, data, file):
-    code, out, err = carry("llm", str(file), "--prompts", "12", "--pairs", "1")
-    assert code == 0, err
-    survey = head_survey.read(data / "llm" / "tiny.Q8" / head_survey.FILE)
-    *lines, too_few, _ = out.splitlines()
-    assert lines == survey.lines()
-    assert too_few.startswith(
-        f"Only {int(survey.answers.right.sum())} of 12 sums are correct, too few to rank heads"
-    )
-
-
-@pytest.mark.needs("gguf")
 def test_another_file_of_the_same_folder_is_another_survey(file, llama, tmp_path):
     copy = write(tmp_path / "other.gguf", llama)
     surveyors = [
