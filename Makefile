@@ -43,7 +43,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book notebooks outputs author-figures author-check maps lines measurements measured-again causes llm serve lab train cell rerun reruns cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutation mutants fuzz nbval lens gguf lock clean bare triton wheel hub versions read release-dry
+.PHONY: help setup book notebooks outputs author-figures author-check maps lines measurements measured-again causes llm serve lab train cell rerun cluster progress unlock test quick fast lint scripts types unit machine-test machines cluster-test site-test axe net compare mutants fuzz nbval lens gguf lock clean bare triton wheel hub versions read release-dry
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -169,9 +169,6 @@ rerun: cluster $(READY) ## run notebooks again with other groups: WHAT="tab01 fi
 	@$(SNAKEMAKE) rerun --config task=rerun $(ASKED); failed=$$?; \
 	  $(PY) workflow/jobs.py table $(ASKED); exit $$failed
 
-reruns: $(READY) #: run a page of each kind with each shipped group, to its end or to one line that refuses it: WHAT="tab01 fig04" GROUPS="…" some; half an hour
-	@$(PY) workflow/reruns.py what="$(WHAT)" groups="$(GROUPS)"
-
 # This comes before the set-up, so that nothing is installed for a cluster that does not exist.
 cluster:
 	@[ $(firstword $(PROFILE)) != slurm ] || sinfo >/dev/null 2>&1 || { \
@@ -197,8 +194,8 @@ PYTEST = $(PY) -m pytest -n 2 --dist worksteal \
 fast: $(READY) #: pytest, without the slow tests; SHAPES=yes and ORDER=1 as below
 	@$(PYTEST) -q -m "not slow"
 
-test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, mutation, unit; SHAPES=yes ORDER=1 as below
-	@$(MAKE) --no-print-directory --jobs 2 lint types compare mutation
+test: $(READY) ## everything that CI checks but what needs a cluster or other packages: lint, types, compare, unit; SHAPES=yes ORDER=1 as below
+	@$(MAKE) --no-print-directory --jobs 2 lint types compare
 	@$(MAKE) --no-print-directory unit
 
 lint: $(READY) #: ruff: rules and format; import-linter: who may import whom; deptry: what is declared; types of the playground's scripts
@@ -255,7 +252,8 @@ net: $(READY) #: two minutes: few sums of every row and the playground against t
 	@$(MAKE) --no-print-directory compare
 
 wheel: $(READY) ## build the sdist, and from it the wheel, into _build/dist
-	@$(PY) workflow/dist.py
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) \
+	  $(PY) -m uv --quiet build --no-build-isolation --offline --clear --out-dir _build/dist
 
 hub: $(READY) #: write weights as folders for a model hub into _build/hub, with a loader in plain PyTorch: GROUPS="…" some of them
 	@$(PY) workflow/hub.py $(GROUPS)
@@ -300,9 +298,6 @@ triton: $(READY) #: the tests of the GPU's training step on this CPU, in Triton'
 
 compare: notebooks #: compare the executed notebooks with the outputs that are committed; runs those that are stale
 	@$(PY) workflow/executed.py
-
-mutation: $(READY) #: see that the comparison notices broken weights; PAGES=--all on every page
-	@$(PY) workflow/mutation.py $(PAGES)
 
 mutants: $(READY) _build/cosmic/.ready #: draw NUMBER=20 small wrong changes, and see whether the tests nearest to each notice it
 	@_build/cosmic/bin/python workflow/mutants.py $(NUMBER)

@@ -41,7 +41,6 @@ from carry_train import groups
 MAX_SEED = 2**63 - 1
 # The environment of a kernel in which a reader may have edited any cell: Jupyter's and Colab's.
 IN_JUPYTER = {"JPY_SESSION_NAME", "COLAB_RELEASE_TAG"}
-FALSE_FACT = "The page's text says what is not so"
 
 
 def name_of(group: str | os.PathLike[str]) -> str:
@@ -133,7 +132,7 @@ class PageWithoutRuns:
         """
         false = [f"“{sentence}”" for sentence, holds in facts.items() if not holds]
         if false and self.as_in_the_book:
-            raise AssertionError(f"{FALSE_FACT}: {'; '.join(false)}.")
+            raise AssertionError(f"The page's text says what is not so: {'; '.join(false)}.")
 
     def words(self, **values: Any) -> None:
         """Store numbers, and lists of runs, for the page's sentences; each name once.

@@ -182,13 +182,6 @@ def test_a_count_in_words_is_that_of_the_list_that_follows_it():
     assert wrong == []
 
 
-def test_runs_of_a_list_are_counted():
-    assert n_listed("(0–7, 9 and 11)") == 10
-    match = COUNT_AND_LIST.search("and in four of the author's six {glue:text}`a.ipynb::b:s`")
-    assert match is not None
-    assert match.groups() == ("four", "", "a.ipynb", "b")
-
-
 def test_every_number_that_a_page_glues_in_is_computed_by_a_notebook():
     names = [
         o.metadata.get("scrapbook", {}).get("name", "") for path in NOTEBOOKS for o in outputs(path)
