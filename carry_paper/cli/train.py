@@ -18,7 +18,6 @@ from carry_paper.cli.options import (
     MINUTES,
     SAVE,
     SEED,
-    Place,
     check_writable,
 )
 from carry_paper.cli.progress import counted, reporter
@@ -62,7 +61,7 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 )
 @click.option(
     "--out",
-    type=Place(file_okay=False),  # a dry run writes nothing there
+    type=click.Path(file_okay=False, path_type=Path),  # a dry run writes nothing there
     default=lambda: data_dir() / "runs",
     show_default="data/runs",
     help="Output folder.",

@@ -77,8 +77,7 @@ def read_executed(path: Path) -> NotebookNode:
     """Read a notebook of the book that papermill has run.
 
     Raises:
-        BadInput: It is damaged, an error or the end of its kernel stopped it, or it has none of
-            its sentences' values.
+        BadInput: It is damaged, was not executed, or an error or the end of its kernel stopped it.
     """
     remedy = "run papermill again"
     text = read_text(path, remedy)
@@ -91,21 +90,12 @@ def read_executed(path: Path) -> NotebookNode:
             raise BadInput(f"{path} lacks values, since an error stopped it ({message}).")
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     n_executed = sum(cell.execution_count is not None for cell in code)
-    if 0 < n_executed < len(code):
+    if n_executed < len(code):
         raise BadInput(
             f"{path} has {n_executed} of {len(code)} cells executed: its kernel ended early, or a "
             f"cell was added since; {remedy}."
         )
-    if own_markers(notebook) and not glued(notebook):
-        raise BadInput(f"{path} has no values: expected a notebook that papermill has run.")
     return notebook
-
-
-def own_markers(notebook: NotebookNode) -> set[str]:
-    """Return the names of a notebook's own values for which its sentences have markers."""
-    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    markers = [marker for text in texts for marker in VALUE.finditer(text)]
-    return {marker["name"] for marker in markers if marker["notebook"] is None}
 
 
 def standalone(notebook: NotebookNode, folder: Path) -> NotebookNode:

@@ -34,7 +34,7 @@ def storing(**values: str) -> nbformat.NotebookNode:
         outputs.append(
             new_output("display_data", {f"{GLUED}text/plain": stored}, metadata=metadata)
         )
-    return new_notebook(cells=[new_code_cell("page.words(…)", outputs=outputs)])
+    return new_notebook(cells=[new_code_cell("page.words(…)", outputs=outputs, execution_count=1)])
 
 
 def test_values_are_read_as_they_were_stored():
