@@ -14,19 +14,14 @@ ROOT = Path(__file__).parent.parent
 PARTS = 8  # of `commit`
 
 
-def commit_number(root: Path = ROOT) -> int:
+def commit_number() -> int:
     """Return the hash of HEAD as a number, or the number of the day if git cannot tell."""
     command = ["git", "rev-parse", "HEAD"]
     try:
-        answer = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return date.today().toordinal()
     return int(answer.stdout, 16)
-
-
-def of_commit(root: Path = ROOT) -> tuple[int, int]:
-    """Choose a part by the number of the commit."""
-    return commit_number(root) % PARTS + 1, PARTS
 
 
 def parse(text: str) -> tuple[int, int]:
@@ -39,9 +34,9 @@ def parse(text: str) -> tuple[int, int]:
     )
 
 
-def notebooks(part: int, parts: int, root: Path = ROOT) -> list[str]:
+def notebooks(part: int, parts: int) -> list[str]:
     """List every `parts`-th notebook in the order of names, from the `part`-th on."""
-    names = sorted(path.relative_to(root).as_posix() for path in root.glob("notebooks/*.ipynb"))
+    names = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("notebooks/*.ipynb"))
     return names[part - 1 :: parts]
 
 
@@ -50,7 +45,7 @@ def main(text: str) -> None:
     if text == "number":
         print(commit_number())
         return
-    part, parts = of_commit() if text == "commit" else parse(text)
+    part, parts = parse(text) if text != "commit" else (commit_number() % PARTS + 1, PARTS)
     names = notebooks(part, parts)
     print(f"PART={part}/{parts}: {len(names)} notebooks", file=sys.stderr)
     print(*names)

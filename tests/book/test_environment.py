@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -66,12 +65,6 @@ def test_each_environment_of_transformer_lens_pins_one_version_of_it():
         assert needed.specifier.contains(pin.version)
         versions.append(pin.version)
     assert [version.split(".")[0] for version in versions] == ["3", "4"]
-
-
-def test_environment_yml_is_the_lock_and_the_makefiles_torch():
-    (torch,) = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.MULTILINE)
-    pip = yaml.safe_load(text("environment.yml"))["dependencies"][-1]["pip"]
-    assert pip == [torch, "--requirement requirements.lock", "--editable ."]
 
 
 def test_no_host_and_no_path_of_one_machine():

@@ -11,14 +11,12 @@ from carry_paper.ledger import claims
 PAGE = (ROOT / "book" / "protocol.md").read_text(encoding="utf-8")
 RULES, LATER = PAGE.split("## What moved without a rule")
 HEADING = r"^\((rule-[\w-]+)\)=\n### (\d{4}-\d\d-\d\d): [^\n]+\n"
+TABLE = re.findall(r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE)
 SECTIONS = re.findall(HEADING + r"(.+?)(?=^\(rule-|\Z)", RULES, re.MULTILINE | re.DOTALL)
 
 
 def test_the_table_on_top_lists_every_rule_newest_first():
-    table = re.findall(
-        r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE
-    )
-    assert table == [(date, target) for target, date, _ in SECTIONS]
+    assert [(date, target) for target, date, _ in SECTIONS] == TABLE
     assert len(SECTIONS) == RULES.count("\n### ")
     dates = [date for _, date, _ in SECTIONS]
     assert dates == sorted(dates, reverse=True)
@@ -63,12 +61,7 @@ def test_each_row_that_a_rule_names_is_a_target_with_links_to_its_rules():
 
 
 def test_each_row_names_the_section_of_its_rule_and_gives_its_date():
-    dates = {
-        target: date
-        for date, target in re.findall(
-            r"^\| (\d{4}-\d\d-\d\d) \| \[.+?\]\(#(rule-[\w-]+)\) \|", RULES, re.MULTILINE
-        )
-    }
+    dates = {target: date for date, target in TABLE}
     wrong = []
     for claim in claims.claims().values():
         if claim.made and dates.get(f"rule-{claim.made}") != str(claim.since):

@@ -19,11 +19,6 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):.*(?:##|#:)", text("Makefile"), re.MULTILINE))
 
 
-def torch_pin() -> str:
-    (pin,) = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.MULTILINE)
-    return pin
-
-
 def targets_of(command: str) -> set[str]:
     """The targets that a command asks make for."""
     words = re.sub(r"--jobs \d+|[A-Z]+=(?:\$\{\{.*?\}\}|\S*)", "", command).split()
@@ -79,18 +74,20 @@ def test_ci_runs_targets_of_make():
 
 def test_every_environment_has_the_lock_s_python_and_the_makefile_s_torch():
     (python,) = re.findall(r"--python-version ([\d.]+)", text("Makefile"))
+    (torch,) = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.MULTILINE)
     conda = yaml.safe_load(text("environment.yml"))["dependencies"]
     assert f"python={python}" in conda
+    assert conda[-1]["pip"] == [torch, "--requirement requirements.lock", "--editable ."]
     assert text(".binder/runtime.txt") == f"python-{python}\n"
     binder = [line for line in text(".binder/requirements.txt").splitlines() if line[0] != "#"]
     assert binder == ["--requirement ../requirements.lock"]
-    assert re.findall(r"torch==\S+", text(".binder/postBuild")) == [torch_pin()]
+    assert re.findall(r"torch==\S+", text(".binder/postBuild")) == [torch]
     assert os.access(ROOT / ".binder" / "postBuild", os.X_OK)
     image = f"python:{python}-bookworm"
     assert re.findall(r"^FROM (\S+)$", text("Dockerfile"), re.MULTILINE) == [image]
     container = json.loads(text(".devcontainer/devcontainer.json"))
     assert container["image"] == image
-    assert re.findall(r"^ARG TORCH=(\S+)$", text("Dockerfile"), re.MULTILINE) == [torch_pin()]
+    assert re.findall(r"^ARG TORCH=(\S+)$", text("Dockerfile"), re.MULTILINE) == [torch]
     for command in (container["postCreateCommand"], *re.findall(r"RUN (.+)", text("Dockerfile"))):
         if command.startswith("make "):
             assert command.split()[1] in make_targets()

@@ -100,15 +100,13 @@ def test_a_notebook_is_stale_by_its_code_and_not_by_its_outputs(root):
     assert digest(root) != before
 
 
-def test_the_parts_of_the_book_are_all_of_it_and_a_commit_has_one():
+def test_the_parts_of_the_book_are_all_of_it():
     names = [
         path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ]
     parts = [part.notebooks(k, 8) for k in range(1, 9)]
     assert sorted(name for part_names in parts for name in part_names) == names
     assert {len(part_names) for part_names in parts} <= {len(names) // 8, len(names) // 8 + 1}
-    assert part.of_commit() == part.of_commit()
-    assert 1 <= part.of_commit()[0] <= part.PARTS == part.of_commit()[1]
 
 
 def test_a_mutant_is_noticed_by_a_test_that_fails_and_survives_one_that_passes(

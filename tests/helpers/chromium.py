@@ -116,7 +116,7 @@ class Chromium:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
-    def open(self, address: str, width: int = 1400, height: int = 1000) -> None:
+    def open(self, address: str, width: int = 1400) -> None:
         """Show an address in a page of a width, in the light, as if for the first time."""
         if not self.session:
             self.target = self.call("Target.createTarget", url=BLANK)["targetId"]
@@ -127,7 +127,7 @@ class Chromium:
         elif self.run("location.href") != BLANK:
             self.run("sessionStorage.clear()")
             self._go(BLANK)  # else an address that differs in its fragment would not be loaded
-        self.resize(width, height)
+        self.resize(width, 1000)
         features = [{"name": "prefers-color-scheme", "value": "light"}]
         self.call("Emulation.setEmulatedMedia", features=features)
         self._go(address)
