@@ -132,16 +132,10 @@ def place(path: str) -> Place:
     if folder in MODELS:
         return Place(path, "llm", f"llm/{MODELS[folder]}", part=file.removesuffix(".pt"))
     if file.startswith("scores_"):
-        return Place(
-            path,
-            "scores",
-            "decoder_scores",
-            part=file.removeprefix("scores_").removesuffix(".data"),
-        )
-    group, match = (
-        FOLDERS.get(folder, folder.removeprefix("Encoder-only/")),
-        RUN_FILE.fullmatch(file),
-    )
+        part = file.removeprefix("scores_").removesuffix(".data")
+        return Place(path, "scores", "decoder_scores", part=part)
+    group = FOLDERS.get(folder, folder.removeprefix("Encoder-only/"))
+    match = RUN_FILE.fullmatch(file)
     assert match is not None, path
     run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
     if match["what"] == "DATA":

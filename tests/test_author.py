@@ -247,16 +247,14 @@ def test_histories_of_six_to_ten_lists(n_lists: int) -> None:
     names = ["train_loss", "test_loss", "train_accuracy", "test_accuracy"]
     names += ["train_whole", "test_whole"] if n_lists > 6 else []
     names += ["class_accuracy", "class_corrected"] if n_lists > 8 else []
-    names += ["pattern"] if n_lists in (6, 8, 10) else []
-    assert list(histories) == [*names, "weight_norm"]
+    assert list(histories) == [*names, "pattern", "weight_norm"]
     for i, (name, array) in enumerate(histories.items()):
         expected = (10 * i if name in ("pattern", "weight_norm") else i / 10) + np.arange(
             5
         ) / 10_000
         np.testing.assert_allclose(array.reshape(5, -1)[:, 0], expected, rtol=1e-6)
     assert histories["test_accuracy"].shape == (5, 3)
-    if "pattern" in histories:
-        assert histories["pattern"].shape == ((5, 2, 2, 10, 10) if n_lists == 8 else (5, 2, 10, 10))
+    assert histories["pattern"].shape == ((5, 2, 2, 10, 10) if n_lists == 8 else (5, 2, 10, 10))
 
 
 def test_a_history_in_two_files_is_one() -> None:

@@ -16,11 +16,6 @@ NOT_RELEASED = "from author in"  # in the message of a page whose group he did n
 SCRATCH = ROOT / "_build" / "author"
 
 
-def showing_his_side(notebooks: list[Path]) -> list[Path]:
-    """Return those of the notebooks that show the author's side."""
-    return [path for path in notebooks if CALL in path.read_text(encoding="utf-8")]
-
-
 def run(notebook: Path, task: str) -> str:
     """Run a page with `source = "author"`, and return what went wrong, or ""."""
     command = [sys.executable, "-m", "papermill", str(notebook), str(SCRATCH / notebook.name)]
@@ -38,7 +33,7 @@ def main(task: str, names: list[str]) -> int:
     """Run the pages, and return the exit status."""
     notebooks = [Path(name) for name in names] or sorted((ROOT / "notebooks").glob("*.ipynb"))
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    pages = showing_his_side(notebooks)
+    pages = [path for path in notebooks if CALL in path.read_text(encoding="utf-8")]
     n_failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for page, failed in zip(pages, pool.map(lambda page: run(page, task), pages), strict=True):

@@ -111,10 +111,8 @@ def last_values(curve: runs.History | Any) -> list[float]:
 
 def verdicts(group: str) -> str:
     """Return the verdicts on the ledger's rows that are about this group alone, counted."""
-    counts: Counter[str] = Counter()
-    for row in ledger.by_id("ours").values():
-        if row.groups == [group]:
-            counts[row.verdict] += 1
+    rows = ledger.by_id("ours").values()
+    counts = Counter(row.verdict for row in rows if row.groups == [group])
     return ", ".join(counted(n, verdict) for verdict, n in counts.most_common())
 
 

@@ -30,24 +30,6 @@ PAGES = (
     "workflow/website.py",
 )
 
-# The pages that take longest start first, in this order, so that no core waits for one at the end.
-LONGEST = (
-    "fig20_length_generalisation",
-    "tab04_dissection",
-    "tab03_three_layers",
-    "fig25_finetuned",
-    "fig24_primed_journey",
-    "two_ways_to_break_a_head",
-    "fig14_carry_axis",
-    "tab05_decoder",
-    "tab01_decision_head_and_final_mlp",
-)
-
-
-def priority(name: str) -> int:
-    """Return the priority of a notebook's job: the higher, the earlier it starts."""
-    return len(LONGEST) - LONGEST.index(name) if name in LONGEST else 0
-
 
 def contents(folder: Path, patterns: Iterable[str]) -> str:
     """Return the digest of the files that match, by their names and contents.

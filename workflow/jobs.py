@@ -5,7 +5,6 @@ jobs.py table what=… groups=… source=…  print how the notebooks went that 
 """
 
 import json
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -41,9 +40,8 @@ def trainings(request: Mapping[str, str]) -> list[str]:
     limit = parse_whole("epochs", request)
     epochs = limit or ALL_EPOCHS
     precision = requested_precision(request.get("precision") or AUTO)
-    requested_seeds = seeds.Seeds(
-        **{name: parse_seed(name, request.get(f"{name}_seed") or "") for name in seeds.NAMES}
-    )
+    by_name = {x: parse_whole(f"{x}_seed", request, 0, seeds.MOST_SEED) for x in seeds.NAMES}
+    requested_seeds = seeds.Seeds(**by_name)
 
     stamps = []
     for name in (request.get("groups") or "").split() or groups.GROUPS:
@@ -87,11 +85,14 @@ def runs_of_cell(request: Mapping[str, str]) -> list[str]:
     return stamps
 
 
-def parse_whole(name: str, request: Mapping[str, str]) -> int | None:
-    """Read a number from 1, or None for an empty text; raise `BadInput` for another."""
+def parse_whole(
+    name: str, request: Mapping[str, str], least: int = 1, most: int = 999_999
+) -> int | None:
+    """Read a whole number, or None for an empty text; raise `BadInput` for another."""
     text = request.get(name) or ""
-    if text and not re.fullmatch("[1-9][0-9]{0,5}", text):
-        raise BadInput(f"{name.upper()}={text}: expected a number of {name} from 1.")
+    if text and not (text.isdecimal() and least <= int(text) <= most):
+        expected = f"expected a whole number from {least} to {most}"
+        raise BadInput(f"{name.upper()}={text}: {expected}.")
     return int(text) if text else None
 
 
@@ -100,14 +101,6 @@ def requested_precision(text: str) -> Request:
     if text not in REQUESTS:
         raise BadInput(f"PRECISION={text}: expected one of {', '.join(REQUESTS)}.")
     return REQUESTS[text]
-
-
-def parse_seed(name: str, text: str) -> int | None:
-    """Read a seed, or None for an empty text; raise `BadInput` for another."""
-    if not re.fullmatch("[0-9]{0,19}", text) or int(text or 0) > seeds.MOST_SEED:
-        expected = f"expected a whole number from 0 to {seeds.MOST_SEED}"
-        raise BadInput(f"{name.upper()}_SEED={text}: {expected}.")
-    return int(text) if text else None
 
 
 def reruns(request: Mapping[str, str]) -> list[str]:

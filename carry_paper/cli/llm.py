@@ -8,13 +8,7 @@ import torch
 
 from carry_core.errors import BadInput
 from carry_core.files import data_dir
-from carry_paper.cli.options import (
-    DEVICE,
-    FOLDER,
-    SEED,
-    check_writable,
-    pick_device,
-)
+from carry_paper.cli.options import DEVICE, FOLDER, SEED, check_writable, pick_device
 from carry_paper.cli.progress import reporter
 from carry_paper.llm import head_survey
 from carry_paper.llm.model import DTYPES, MOST_PAIRS, inspect_model, library, parse_heads

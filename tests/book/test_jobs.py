@@ -40,7 +40,7 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a number of epochs"),
+        (jobs.trainings, {"groups": MAIN, "epochs": "0"}, "EPOCHS=0: expected a whole number"),
         (jobs.trainings, {"groups": MAIN, "recipe": "slow"}, "Unknown recipe 'slow': expected"),
         (
             jobs.trainings,

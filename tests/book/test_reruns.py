@@ -18,15 +18,15 @@ FIG03, FIG07 = "fig03_attention_per_task", "fig07_one_layer_journey"
 def test_a_page_of_another_group_and_run_opens_with_a_line_and_does_not_stop():
     """Some of its facts are false there, and there is no verdict on claims about the main model."""
     group = "n2_s0.1_w0.2"
-    page = rerun(FIG03, {"group": group, "run": 5, "n_examples": 40})
-    assert page.values["maps"]["run"] == 5
-    copy = standalone(page.notebook, ROOT / "notebooks")
+    notebook, values = rerun(FIG03, {"group": group, "run": 5, "n_examples": 40})
+    assert values["maps"]["run"] == 5
+    copy = standalone(notebook, ROOT / "notebooks")
     title, banner, *_ = copy.cells[0].source.split("\n\n")
     assert title.startswith("# Figure 3")
     assert banner.startswith("> **The text is about the page as it is in the book (source = 'ours'")
     assert banner.endswith(f"yours (group = '{group}', run = 5, n_examples = 40).**")
     assert not any("{glue" in cell.source for cell in copy.cells if cell.cell_type == "markdown")
-    outputs = [output for cell in page.notebook.cells for output in cell.get("outputs", [])]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not any('class="verdict ' in output.data.get("text/html", "") for output in outputs)
     (alt,) = (o.metadata["image/png"]["alt"] for o in outputs if "image/png" in o.data)
     assert alt.startswith(f"Drawn with group = '{group}', run = 5, n_examples = 40. In the book")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import nbformat
@@ -12,22 +12,11 @@ from carry_core.files import ROOT
 from carry_paper.pages.parameters import INJECTED
 
 
-class Rerun(NamedTuple):
-    """A page that ran again.
-
-    Attributes:
-        notebook: The executed copy.
-        values: What its cells defined.
-    """
-
-    notebook: NotebookNode
-    values: dict[str, Any]
-
-
-def rerun(name: str, parameters: Mapping[str, Any]) -> Rerun:
+def rerun(name: str, parameters: Mapping[str, Any]) -> tuple[NotebookNode, dict[str, Any]]:
     """Run a notebook with other parameters, as papermill would.
 
-    Its figures are drawn but not stored as images, which would take longer than all the rest.
+    Returns the executed copy, and what its cells defined. Its figures are drawn but not stored as
+    images, which would take longer than all the rest.
     """
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -52,4 +41,4 @@ def rerun(name: str, parameters: Mapping[str, Any]) -> Rerun:
             for source in (cell.source, injected) if i == 0 else (cell.source,):
                 ran.append(source)
                 exec(compile(source, f"{name}, cell {i}", "exec"), values)
-    return Rerun(notebook, values)
+    return notebook, values

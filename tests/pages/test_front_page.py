@@ -13,8 +13,8 @@ from carry_paper.findings import adder
 from carry_paper.pages import claims_page, front_page, playground
 from carry_paper.pages.claims_page import JudgedClaim
 from carry_train.groups import MAIN
+from tests.helpers.answers import answer
 from tests.helpers.needs import SITE
-from tests.pages.test_playground import answer as playground_answer
 
 FRONT_PAGE = SITE / "book" / "index.html"
 
@@ -78,19 +78,16 @@ def test_the_sum_is_answered_as_pytorch_does_with_each_set_of_parts_off(browser)
         Ablation(mlps={last}),
     ]
 
-    def answer(chosen: tuple[int, ...]) -> str:
-        return playground_answer(model, a, b, *(parts[i].hook(model) for i in chosen))
-
-    assert browser.run(ANSWER) == answer((0,)) == "633"
+    assert browser.run(ANSWER) == answer(model, a, b, parts[0].hook(model)) == "633"
     assert browser.run(SPOKEN).startswith("The tens digit is one too large: the model carried")
     browser.run(PRESS.format(0))
     for size in range(4):
         for chosen in combinations(range(3), size):
             for i in chosen:
                 browser.run(PRESS.format(i))
-            assert browser.run(ANSWER) == answer(chosen), chosen
-            is_right = answer(chosen) == str(a + b)
-            assert browser.run(SPOKEN).startswith("Correct") == is_right
+            digits = answer(model, a, b, *(parts[i].hook(model) for i in chosen))
+            assert browser.run(ANSWER) == digits, chosen
+            assert browser.run(SPOKEN).startswith("Correct") == (digits == str(a + b))
             for i in chosen:
                 browser.run(PRESS.format(i))
     browser.run(PRESS.format(2))

@@ -58,6 +58,16 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
     assert all(opens == explanation for _, opens, explanation, _ in linked)
 
 
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder into which a run of each of two groups was imported."""
+    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
+    monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
+    sources = {f"{MAIN}/run0": {"files": {"a": "1"}}, f"{OTHER}/run0": {"files": {"b": "2"}}}
+    (tmp_path / "sources.json").write_text(json.dumps(sources))
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -65,13 +75,7 @@ def test_a_box_counts_the_cells_of_a_table_and_links_to_rows_that_have_the_verdi
         pd.DataFrame({"x": [0.1, 0.2], "name": ["a", "b"]}),
     ],
 )
-def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
-    data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
-    monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
-    imported = {f"{MAIN}/run0": {"files": {"a": "1"}}, f"{OTHER}/run0": {"files": {"b": "2"}}}
-    (tmp_path / "sources.json").write_text(json.dumps(imported))
+def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(data, imported, monkeypatch):
     assert author_side.beside("figure", data, "author", MAIN) == {AUTHORS: data}
     # nothing is stored unless it is asked for
     assert [*author_side.beside("figure", data, "ours", MAIN)] == [OURS]
@@ -83,17 +87,12 @@ def test_what_the_author_s_side_draws_is_stored_and_shown_beside_ours(
     assert type(stored) is type(data)
     np.testing.assert_allclose(stored["x"], data["x"], rtol=1e-3)
     assert [*author_side.beside("figure", data, "ours", OTHER)] == [OURS]
-    with np.load(tmp_path / "results" / "author" / f"figure.{MAIN}.npz") as file:
+    with np.load(imported / "results" / "author" / f"figure.{MAIN}.npz") as file:
         assert json.loads(str(file["sources"])) == {"a": "1"}
 
 
-def test_what_is_stored_of_the_author_s_side_is_compared_with_what_a_page_computes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("CARRY_DATA", str(tmp_path))
-    monkeypatch.setenv("CARRY_AUTHOR", str(tmp_path))
-    imported = {f"{MAIN}/run0": {"files": {"a": "1"}}}
-    (tmp_path / "sources.json").write_text(json.dumps(imported))
+@pytest.mark.usefixtures("imported")
+def test_what_is_stored_of_the_author_s_side_is_compared_with_what_a_page_computes(monkeypatch):
     x = np.linspace(0, 1, 200)
     stored = {"x": x, "head": np.array(["1:0"]), "gap": np.array([1.0, np.nan])}
 

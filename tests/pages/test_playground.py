@@ -24,6 +24,7 @@ from carry_paper.findings import adder, corner_table
 from carry_paper.pages import playground
 from carry_train.groups import MAIN
 from tests.book.test_notebooks import parameters
+from tests.helpers.answers import answer
 from tests.helpers.needs import SITE
 from tests.helpers.tolerances import assert_close, tolerance
 
@@ -35,19 +36,6 @@ SOURCE = (274, 358)  # of the patches in `reference`
 
 needs_node = pytest.mark.needs("Node")
 needs_site = pytest.mark.needs("the built site")
-
-
-def answer(model: Transformer, a: int, b: int, *hooks: Any) -> str:
-    """The digits that a model answers under some hooks, one after the other."""
-
-    def all_of(name: str, x: torch.Tensor) -> torch.Tensor:
-        for hook in hooks:
-            x = hook(name, x)
-        return x
-
-    tokens = sums.encode(torch.tensor([a]), torch.tensor([b]), model.config.layout)
-    digits = model(tokens, all_of)[0, list(model.config.layout.answer)].argmax(-1)
-    return "".join(map(str, digits.tolist()))
 
 
 def interventions(config: ModelConfig) -> list[Intervention | Combined]:
