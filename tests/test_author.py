@@ -49,12 +49,8 @@ def his_state(config: ModelConfig, seed: int) -> dict[str, torch.Tensor]:
 def his_lists(group: Group, n_lists: int, epochs: int) -> list[list[Any]]:
     """A history whose every value tells its list and its epoch: list + epoch / 10,000."""
     layout, config = group.config.layout, group.config
-    shapes: list[tuple[int, ...]] = [
-        (),
-        (),
-        (len(layout.loss_positions),),
-        (len(layout.loss_positions),),
-    ]
+    by_digit = (len(layout.loss_positions),)
+    shapes: list[tuple[int, ...]] = [(), (), by_digit, by_digit]
     shapes += [(), ()] if n_lists > 6 else []
     pattern = (config.layers, config.heads, layout.length, layout.length)
     shapes += [(4, 3), (4, 3), pattern, ()] if n_lists > 8 else [pattern, ()]

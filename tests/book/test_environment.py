@@ -70,19 +70,13 @@ def test_each_environment_of_transformer_lens_pins_one_version_of_it():
 def test_no_host_and_no_path_of_one_machine():
     project = tomllib.loads(text("pyproject.toml"))["project"]
     address = project.get("urls", {}).get("Source")
-    for name in (
-        "requirements.in",
-        "requirements.lock",
-        "environment.yml",
-        "pyproject.toml",
-        "Makefile",
-        "workflow/gguf.lock",
-        "workflow/lens3.lock",
-        "workflow/lens4.lock",
-    ):
+    patterns = "requirements.* environment.yml pyproject.toml Makefile workflow/*.lock"
+    for path in (path for pattern in patterns.split() for path in ROOT.glob(pattern)):
         local = r"\w+://\S+|--(?:extra-)?index-url|--find-links|/(?:home|root|tmp|work|Users)/"
-        named = text(name).replace(address, "the repository") if address else text(name)
-        assert re.findall(local, named) == [], name
+        named = path.read_text()
+        if address:
+            named = named.replace(address, "the repository")
+        assert re.findall(local, named) == [], path.name
 
 
 @pytest.mark.needs("a checkout that git reads")

@@ -21,11 +21,7 @@ from tests.helpers.tolerances import assert_close
 
 pytestmark = [pytest.mark.slow, pytest.mark.machine]
 # An encoder, a decoder, and numbers with leading zeros.
-GROUPS = (
-    groups.MAIN,
-    "decoder_n2_s0.3_w0.2",
-    "pad6_primed100_n2_s0.3_w0.2",
-)
+GROUPS = (groups.MAIN, "decoder_n2_s0.3_w0.2", "pad6_primed100_n2_s0.3_w0.2")
 N_SUMS = 50
 # Run where `carry_core` cannot be imported, for folders of groups one after the other.
 ASK = """

@@ -172,10 +172,7 @@ NEEDS = {
     "Node": Need(
         partial(run, "node", "--eval", "require('node:test')"), "`apt-get install nodejs`"
     ),
-    "SLURM": Need(
-        slurm,
-        "`apt-get install slurm-wlm munge`, then `workflow/slurm-here start`",
-    ),
+    "SLURM": Need(slurm, "`apt-get install slurm-wlm munge`, then `workflow/slurm-here start`"),
     "a CUDA device": Need(cuda, "a machine with a GPU"),
     "Triton": Need(triton, "a GPU; or `make triton`, on a CPU"),
     "oneDNN": Need(one_dnn, "another build of PyTorch"),
