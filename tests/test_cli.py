@@ -47,6 +47,10 @@ def test_the_installed_command(tmp_path):
             ("train", "n1_s0.3_w0.2", "--epochs", "99999"),
             "--epochs 99999: n1_s0.3_w0.2 has 1000 by the recipe paper",
         ),
+        (
+            ("train", "n1_s0.3_w0.2", "--out", ""),
+            "an empty path, expected one that names something",
+        ),
         (("compare", "no/run0.safetensors"), "no/run0.safetensors does not exist"),
         (
             ("lines", "--source", "ours", "n1_s0.3_w0.2"),
@@ -62,6 +66,17 @@ def test_bad_input_is_one_line_and_changes_nothing(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert complaint in refused(*arguments)
     assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["results/lines.csv.gz", "link.json"])
+def test_a_shipped_file_is_not_written_over(refused, data, name):
+    (data / "results").mkdir()
+    (data / "results" / "lines.csv.gz").write_text("shipped")
+    (data / "link.json").symlink_to(data / "results" / "lines.csv.gz")
+    path = str(data / name)
+    message = refused("compare", "n2_s0.3_w0.2", "--html", path)
+    assert f"{path} is shipped with the book, expected another file" in message
+    assert (data / "results" / "lines.csv.gz").read_text() == "shipped"
 
 
 PAD6, FINETUNED = "pad6_n2_s0.3_w0.2", "pad6_finetuned500_n2_s0.3_w0.2"

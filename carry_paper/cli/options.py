@@ -18,19 +18,38 @@ from carry_core.files import data_dir, is_packaged
 from carry_paper.cli.progress import counted
 from carry_train.seeds import MOST_SEED
 
+SHIPPED = ("claims.yml", "llm", "measurements", "results", "runs")  # in the data folder
 
-class Target(click.Path):
+
+class Place(click.Path):
+    """A file or folder, which need not exist; an empty path is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if value == "":  # `Path` takes it for the current folder
+            self.fail("an empty path, expected one that names something.", param, ctx)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+class Target(Place):
     """A file or folder to write, refused if it cannot be written."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        path = super().convert(value, param, ctx)
         if self.dir_okay:
             check_writable(path)
             return path
         check_writable(path.parent)
         if path.exists() and not path.is_file():  # a device would be replaced
             self.fail(f"{path} is no regular file, expected one, or a new name.", param, ctx)
+        if path.exists() and is_shipped(path):
+            self.fail(f"{path} is shipped with the book, expected another file.", param, ctx)
         return path
+
+
+def is_shipped(path: Path) -> bool:
+    """Return True if a file is where the book's own are: data that commands read."""
+    file, data = path.resolve(), data_dir().resolve()
+    return file.is_relative_to(data) and file.relative_to(data).parts[0] in SHIPPED
 
 
 def check_writable(folder: Path) -> None:

@@ -12,7 +12,7 @@ from carry_core.errors import BadInput
 from carry_core.files import data_dir
 from carry_core.runs import run_path
 from carry_paper import bench, catalogue
-from carry_paper.cli.options import COUNT, DEVICE, MINUTES, SAVE, SEED, check_writable
+from carry_paper.cli.options import COUNT, DEVICE, MINUTES, SAVE, SEED, Place, check_writable
 from carry_paper.cli.progress import counted, reporter
 from carry_paper.findings import cells
 from carry_train import estimates, fused, groups, loop, precisions, progress
@@ -54,7 +54,7 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 )
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),  # a dry run writes nothing there
+    type=Place(file_okay=False),  # a dry run writes nothing there
     default=lambda: data_dir() / "runs",
     show_default="data/runs",
     help="Output folder.",
