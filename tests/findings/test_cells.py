@@ -170,7 +170,7 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
             "--since 5 needs --new mask+order or rounding, not",
         ),
         ([MAIN, "--new", "mask+order", "--since", "100"], "--since 100: expected an epoch before"),
-        (["n4_s0.3_w0.2", "--precision", "fused-fp32"], "The fused step supports up to 3 layers"),
+        (["n5_s0.3_w0.2", "--precision", "fused-fp32"], "The fused step supports up to 4 layers"),
     ],
 )
 def test_what_is_no_cell_is_refused_in_one_line(refused, data, arguments, message):
