@@ -25,7 +25,7 @@ FOLDER = ROOT / "_build" / "machines"
 
 FAILED = "FAILED"
 
-# Of the log of a machine on which the tests fail: whoever reads what CI printed has no log.
+# How many of the last lines of a failed machine's log are printed: CI keeps no files.
 LINES_SHOWN = 40
 
 # Programs, by patterns of their names.

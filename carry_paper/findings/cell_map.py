@@ -45,7 +45,7 @@ SETTINGS: Mapping[str, Callable[[Group], float]] = {
     "heads": lambda group: group.config.heads,
     "dropout": lambda group: group.dropout,
 }
-# The settings that the paper tried in two-layer and three-layer models.
+# Those with a value that the paper tried in two-layer or three-layer models, one at a time.
 IN_THE_PAPER = (
     MAIN,
     "n2_s0.1_w0.2",

@@ -33,7 +33,7 @@ EPOCHS = (2, 5, 10, 20, 40, 70)  # of the 100 of the recipe `minute`, at which r
 FEWEST = 24  # of the 32 bases, which have to have a late share at such an epoch
 
 # Bases by `quick`, stopped at an epoch. Its learning rate never falls, so the exact match of a run
-# that adds goes up and down: a run learns from a lower one on.
+# that adds goes up and down, and a lower one counts as learning.
 QUICK_BASES, QUICK_EPOCHS, QUICK_LEARNS = 16, 20, 0.99
 
 Values = NDArray[np.float64]
@@ -163,7 +163,7 @@ def comparisons(factors: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> lis
 
 
 def hangs_on_recipe(one: Comparison, other: Comparison) -> bool:
-    """Return True if a factor is seen by one recipe, and the other's interval excludes that much.
+    """Return True if one recipe sees a difference from the floor and the other excludes it.
 
     The two compare the same factor with its floor, in the same outcome.
     """
