@@ -95,9 +95,9 @@ def build(kind: str, vocabulary: int) -> Any:
 KINDS = ("llama", "llama wide heads", "mistral", "gpt2")
 
 
-def folder(path: Path, kind: str = "mistral") -> Path:
+def folder(path: Path, kind: str = "mistral", tokenizer: str = "split_digits") -> Path:
     """A model and its tokenizer as a Hugging Face folder."""
-    tokens = split_digits()
+    tokens = TOKENIZERS[tokenizer]()
     library()  # quiet from then on
     build(kind, len(tokens)).save_pretrained(path)
     tokens.save_pretrained(path)
