@@ -5,7 +5,6 @@ from pathlib import Path
 
 import executed
 import inputs
-import mutants
 import nbformat
 import part
 import pytest
@@ -107,21 +106,3 @@ def test_the_parts_of_the_book_are_all_of_it():
     parts = [part.notebooks(k, 8) for k in range(1, 9)]
     assert sorted(name for part_names in parts for name in part_names) == names
     assert {len(part_names) for part_names in parts} <= {len(names) // 8, len(names) // 8 + 1}
-
-
-def test_a_mutant_is_noticed_by_a_test_that_fails_and_survives_one_that_passes(
-    tmp_path, monkeypatch
-):
-    root = tmp_path / "root"
-    tests = root / "tests" / "test_planted.py"
-    tests.parent.mkdir(parents=True)
-    tests.write_text("import planted\ndef test_double():\n    assert planted.double(2) == 4")
-    (root / "planted.py").write_text("def double(x):\n    return 2 * x")
-    monkeypatch.setattr(mutants, "ROOT", root)
-    trial = mutants.Trial(tmp_path)
-    for answer, is_noticed in (("3 * x", True), ("2 + x", False)):
-        source = f"def double(x):\n    return {answer}"
-        mutant = mutants.Change(Path("planted.py"), source, ["tests/test_planted.py"])
-        assert trial.notices(mutant, "not slow") == is_noticed
-    assert trial.failing == {"tests/test_planted.py::test_double"}
-    trial.check()
