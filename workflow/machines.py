@@ -2,9 +2,8 @@
 
 Each entry of `MACHINES` is this machine with something hidden, set or added. Those of `WHOLE` run
 what the README promises, `make book` and then `make test`, in a fresh clone; those of `MARKED` run
-the tests with the marker `machine`, whose outcome may depend on the machine; those of `ORDERS` run
-all fast tests in another order. A line for each says how that ended; the logs are in
-`_build/machines`.
+the tests with the marker `machine`, whose outcome may depend on the machine. A line for each says
+how that ended; the logs are in `_build/machines`.
 """
 
 import os
@@ -134,16 +133,7 @@ MARKED = {
         for version in ("3.11", "3.12", "3.13")
     },
 }
-# A test may depend on the order, whatever it tests, so these run all tests but the slow ones. On
-# each commit, `.ci/run` takes another order.
-ORDERS = {
-    f"order-{seed}": Machine(
-        environment={"PYTEST_ADDOPTS": f"--random-order --random-order-seed={seed}"},
-        targets=("fast",),
-    )
-    for seed in (1, 2, 3)
-}
-MACHINES = WHOLE | MARKED | ORDERS
+MACHINES = WHOLE | MARKED
 # Variables of the user's, or of the make that runs this, which each machine sets for itself.
 UNSET = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "OMP_NUM_THREADS", "PYTHON", "XDG_CACHE_HOME")
 

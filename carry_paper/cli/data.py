@@ -8,6 +8,7 @@ import click
 from carry_core.files import author_dir
 from carry_paper import author
 from carry_paper.cli.options import FOLDER
+from carry_paper.pages import playground
 
 
 @click.command("import-author")
@@ -30,8 +31,6 @@ def import_author(directory: Path, out: Path) -> None:
 @click.option("--out", type=FOLDER, default=Path("_build/playground"), help="Output folder.")
 def export_playground(out: Path) -> None:
     """Write a script for each run of the playground, with weights, means, planes and probes."""
-    from carry_paper.pages import playground  # matplotlib takes its time
-
     for path in playground.export(out):
         click.echo(f"{path}: {path.stat().st_size / 1000:.0f} KB")
 

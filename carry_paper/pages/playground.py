@@ -31,19 +31,16 @@ from urllib.parse import quote
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from carry_core import measure, runs, sums
 from carry_core.errors import BadInput
 from carry_core.hooks import HookAt, Point
-from carry_core.interventions import REFERENCE_SUMS, Ablation, Combined, Intervention, means
+from carry_core.interventions import REFERENCE_SUMS, Combined, Intervention, means
 from carry_core.model import Transformer
 from carry_paper import catalogue
 from carry_paper.catalogue import load_curves
 from carry_paper.findings import adder, carry_line, corners, dynamics, geometry, line_table
-from carry_paper.plots.attention import attention_map
-from carry_paper.plots.style import ATTENTION, WIDTH, colour_bar, style, svg
 from carry_train.files import replacing
 from carry_train.groups import MAIN, find
 
@@ -309,39 +306,27 @@ def _packed(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     shorter than base64.
     """
     values = np.concatenate([x.numpy().astype("<f2").ravel() for x in tensors.values()])
-    header = json.dumps(
-        {**metadata, "shapes": {name: list(x.shape) for name, x in tensors.items()}}
-    ).encode()
+    high_and_low = values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes()
+    shapes = {name: list(x.shape) for name, x in tensors.items()}
+    header = json.dumps({**metadata, "shapes": shapes}).encode()
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15, 8, zlib.Z_FILTERED)
-    deflated = (
-        squeeze.compress(header + values.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes())
-        + squeeze.flush()
-    )
+    deflated = squeeze.compress(header + high_and_low) + squeeze.flush()
     bits = np.unpackbits(np.frombuffer(deflated, "u1"))
     characters = np.pad(bits, (0, -len(bits) % 15)).reshape(-1, 15)
-    text = (
-        (characters @ (1 << np.arange(15)[::-1]) + 0x3000)
-        .astype("<u2")
-        .tobytes()
-        .decode("utf-16-le")
-    )
+    numbers = characters @ (1 << np.arange(15)[::-1]) + 0x3000
+    text = numbers.astype("<u2").tobytes().decode("utf-16-le")
     return {"id": metadata["id"], "header": len(header), "deflated": len(deflated), "text": text}
 
 
 def export(out: Path) -> list[Path]:
-    """Write all scripts and the still picture into the folder `out`."""
+    """Write all scripts into the folder `out`."""
     listed = export_runs(out, CHOSEN)
     sliders = [
         _write(out / f"{name}.js", "CarryTraining.receive", training(*arguments))
         for name, arguments in SLIDERS.items()
     ]
     scripts = [out / entry["file"] for entry in listed]
-    return [
-        *scripts,
-        *sliders,
-        still(out / "still.svg"),
-        _write(out / "runs.js", "CarryRuns.list", listed, "utf-8"),
-    ]
+    return [*scripts, *sliders, _write(out / "runs.js", "CarryRuns.list", listed, "utf-8")]
 
 
 def export_runs(out: Path, selection: Mapping[str, Collection[int]]) -> list[dict[str, str]]:
@@ -401,37 +386,6 @@ def training(group: str, measured: str, distance: int) -> dict[str, Any]:
     }
     metadata = {"id": group, "runs": history["runs"].tolist(), "epochs": tested[rows].tolist()}
     return _packed(metadata | {"shown": {"run": int(run), "epoch": int(epoch)}}, losses | shares)
-
-
-@style()
-def still(path: Path) -> Path:
-    """Write a still picture of the page, for readers whose browser runs no scripts.
-
-    It has a sum, the attention of each head, and the answer without the head.
-    """
-    a, b = FIRST_SUM
-    model = catalogue.load(MAIN).model(0)
-    config = model.config
-    pair = (torch.tensor([a]), torch.tensor([b]))
-    pattern = measure.attention(model, *pair).numpy()
-    tokens = sums.encode(*pair, config.layout)
-    symbols = dict(enumerate(sums.SYMBOLS[token] for token in tokens[0].tolist()))
-
-    def answer(**ablated: Any) -> str:
-        logits = model(tokens, Ablation(**ablated).hook(model), config.layout.answer)
-        return "".join(map(str, logits[0].argmax(-1).tolist()))
-
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
-    panels = figure.subplots(1, config.layers * config.heads)
-    for ax, (layer, head) in zip(panels, np.ndindex(config.layers, config.heads), strict=True):
-        attention_map(ax, pattern[layer, head], symbols, symbols)
-        ax.set_title(f"without head {layer}:{head}: {answer(heads={(layer, head)})}")
-    colour_bar(figure, panels, ATTENTION, "attention")
-    title = f"{a} + {b} = {answer()}; without the final MLP {answer(mlps={config.layers - 1})}"
-    figure.suptitle(title)
-    with replacing(path) as temporary:
-        temporary.write_text(svg(figure, title), encoding="utf-8")
-    return path
 
 
 def _write(path: Path, function: str, value: Any, encoding: str = "utf-16") -> Path:
