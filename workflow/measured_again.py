@@ -113,7 +113,7 @@ def differences(stored: Any, again: Any, place: str = "") -> Iterator[str]:
         for i, pair in enumerate(zip(stored, again, strict=True)):
             yield from differences(*pair, f"{place}/{i}")
     elif isinstance(stored, int | float) and isinstance(again, int | float):
-        if abs(stored - again) > CLOSE * max(1.0, abs(stored)):
+        if not abs(stored - again) <= CLOSE * max(1.0, abs(stored)):  # nor is NaN close
             yield f"{place}: {stored} is stored, {again} is measured now"
     elif stored != again:
         yield f"{place}: {stored!r} is stored, {again!r} is measured now"

@@ -57,6 +57,7 @@ def test_nested_fields_are_compared_one_by_one():
     stored = {"cells": {"NC": [0.5, None]}, "word": "head 1:0"}
     assert list(measured_again.differences(stored, stored)) == []
     again = {"cells": {"NC": [0.5 + 1e-5, 0.2]}, "word": "head 1:1"}
+    assert list(measured_again.differences(0.5, float("nan")))
     assert sorted(measured_again.differences(stored, again)) == [
         "/cells/NC/1: None is stored, 0.2 is measured now",
         "/word: 'head 1:0' is stored, 'head 1:1' is measured now",
