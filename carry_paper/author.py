@@ -140,9 +140,8 @@ def place(path: str) -> Place:
     run, epoch = int(match["run"] or 0), int(match["epoch"] or 0)
     if match["what"] == "DATA":
         return Place(path, "history", f"{group}/run{run}.history", group, run, epoch)
-    return Place(
-        path, "weights", f"{group}/run{run}", group, run, epoch or groups.find(group).epochs
-    )
+    epochs = epoch or groups.find(group).epochs
+    return Place(path, "weights", f"{group}/run{run}", group, run, epochs)
 
 
 def imported_files(folder: Path) -> dict[str, dict[str, str]]:
@@ -228,10 +227,9 @@ def parameters(state: Mapping[str, Any]) -> dict[str, Tensor]:
 def curves(lists: Sequence[Any], group: Group) -> Curves:
     """Return a run's learning curves, `[epoch, …]`, from the author's list of six to ten lists."""
     config, length = group.config, group.config.layout.length
+    n_first = 6 if len(lists) > 6 else 4
     norm = 6 if group.padded and len(lists) > 6 else len(lists) - 1
-    names = dict(enumerate(FIRST_LISTS[: 6 if len(lists) > 6 else 4])) | dict(
-        enumerate(LAST_LISTS, norm)
-    )
+    names = dict(enumerate(FIRST_LISTS[:n_first])) | dict(enumerate(LAST_LISTS, norm))
     by_name: Curves = {}
     for i, values in enumerate(lists):
         array = torch.stack(
@@ -327,9 +325,8 @@ def import_release(source: Path, out: Path, expected: Mapping[str, str] | None =
 
 
 def _write_sources(out: Path, sources: Mapping[str, Mapping[str, str]]) -> None:
-    write_json(
-        out / SOURCES_FILE, {output: {"files": sources[output]} for output in sorted(sources)}
-    )
+    entries = {output: {"files": sources[output]} for output in sorted(sources)}
+    write_json(out / SOURCES_FILE, entries)
 
 
 def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str, str]) -> None:
@@ -338,31 +335,25 @@ def _write(path: Path, parts: Sequence[tuple[Place, Any]], digests: Mapping[str,
     if last.kind == "weights":
         weights = parameters(latest)
         for released, early in parts[:-1]:
-            weights |= {
-                f"epoch_{released.epoch}/{name}": p for name, p in parameters(early).items()
-            }
+            for name, parameter in parameters(early).items():
+                weights[f"epoch_{released.epoch}/{name}"] = parameter
         record = {"recipe": "author", "run": last.run, "epochs": last.epoch}
         record |= {"file": last.path, "sha256": digests[last.path]}
         save_run(path.with_suffix(".safetensors"), groups.find(last.group), weights, record)
     elif last.kind == "llm":
-        values = {
-            name: item
-            for released, content in parts
-            for name, item in _answers(released.part, content).items()
-        }
-        with replacing_all(path.with_suffix(".safetensors"), path.with_suffix(".json")) as (
-            tensors,
-            text,
-        ):
+        values: dict[str, Any] = {}
+        for released, content in parts:
+            values |= _answers(released.part, content)
+        paths = path.with_suffix(".safetensors"), path.with_suffix(".json")
+        with replacing_all(*paths) as (tensors, text):
             save_file({name: values.pop(name) for name in TENSORS if name in values}, tensors)
             text.write_bytes(json_bytes(values))
     else:
         arrays: Curves = {}
         for released, content in parts:
             if last.kind == "history":
-                arrays = _continued(
-                    arrays, curves(content, groups.find(released.group)), released.epoch
-                )
+                own = curves(content, groups.find(released.group))
+                arrays = _continued(arrays, own, released.epoch)
             else:
                 arrays[released.part] = torch.as_tensor(content, dtype=torch.float32).numpy()
         with replacing(path.with_suffix(".npz")) as temporary, temporary.open("wb") as opened:

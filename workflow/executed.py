@@ -94,14 +94,8 @@ def look_alike(old: Sequence[NDArray[np.float64]], new: Sequence[NDArray[np.floa
 
 def unified_diff(old: Sequence[str], new: Sequence[str]) -> str:
     """Return the first lines that differ between two lists of outputs."""
-    lines = difflib.unified_diff(
-        "\n".join(old).splitlines(),
-        "\n".join(new).splitlines(),
-        "committed",
-        "executed",
-        lineterm="",
-        n=0,
-    )
+    old_lines, new_lines = ("\n".join(texts).splitlines() for texts in (old, new))
+    lines = difflib.unified_diff(old_lines, new_lines, "committed", "executed", lineterm="", n=0)
     return "\n".join(list(lines)[:MAX_DIFF_LINES])
 
 

@@ -207,20 +207,17 @@ def part(name: str, outcomes: Outcomes, *verdicts: str) -> Html:
         reasons[source] = {}
         for entry in entries[source]:
             reasons[source].setdefault(reason(entry.rows[source]), []).append(entry)
-    html = (
-        TEMPLATES.get_template("claims.html.j2")
-        .render(
-            part=name,
-            outcomes=outcomes,
-            entries=outcomes.entries,
-            some=entries,
-            reasons=reasons,
-            tests=table_tests(outcomes),
-            kinds=tallied(outcomes),
-            printed=n_printed(outcomes),
-        )
-        .strip()
-    )
+    template = TEMPLATES.get_template("claims.html.j2")
+    html = template.render(
+        part=name,
+        outcomes=outcomes,
+        entries=outcomes.entries,
+        some=entries,
+        reasons=reasons,
+        tests=table_tests(outcomes),
+        kinds=tallied(outcomes),
+        printed=n_printed(outcomes),
+    ).strip()
     n_rows = len(outcomes.entries)
     if name in ("differing", "grouped"):
         n_rows = sum(map(len, entries.values()))

@@ -35,22 +35,14 @@ class Drawing(NamedTuple):
     source: str
 
 
-class Part(NamedTuple):
-    """Runs and what the page has on them."""
-
-    subject: Subject
-    answers: Sequence[ComparedRow]
-    rows: list[dict[str, str]]
-    drawings: list[Drawing]
-
-
 def html(answers_of: Mapping[str, Sequence[ComparedRow]], subjects: Sequence[Subject]) -> str:
     """Return the page: the answers of each subject, by its name, with figures."""
     parts = []
     for subject in subjects:
         answers = answers_of[subject.name]
         rows = compare.summary(answers).to_dict("records")
-        parts.append(Part(subject, answers, rows, drawings(subject, answers)))
+        drawn = drawings(subject, answers)
+        parts.append({"subject": subject, "rows": rows, "drawings": drawn})
     return TEMPLATES.get_template("comparison.html.j2").render(parts=parts)
 
 

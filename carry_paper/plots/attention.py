@@ -33,9 +33,11 @@ SYMBOLS = ListedColormap(["#FEFEFE", "#B5BAC4", "#4A5160"])  # of a carry class:
 Marks = Mapping[Any, str]  # words by their place on an axis
 
 
-def attention_map(ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks) -> None:
+def attention_map(
+    ax: Axes, pattern: NDArray[Any], queries: Marks, keys: Marks, highest: float = 1
+) -> None:
     """Draw a heat map of attention, with marks at its rows (`queries`) and columns (`keys`)."""
-    ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=1)
+    ax.imshow(pattern, cmap=ATTENTION, vmin=0, vmax=highest)
     ax.set_xticks([*keys], [*keys.values()])
     ax.set_yticks([*queries], [*queries.values()])
     ax.tick_params(length=0, pad=1.5, labelsize=7)
@@ -200,16 +202,15 @@ def shares_by_position(sides: Mapping[str, pd.DataFrame], n_long: Mapping[str, i
 
     def draw(figure: SubFigure, name: str) -> None:
         kinds = sides[name].groupby("kind", sort=False)
-        for ax, (kind, rows) in zip(
-            figure.subplots(1, len(kinds), sharey=True), kinds, strict=True
-        ):
+        axes = figure.subplots(1, len(kinds), sharey=True)
+        for ax, (kind, rows) in zip(axes, kinds, strict=True):
             for (head, _), of in rows.groupby(["head", "run"]):
                 look: dict[str, Any] = {"color": colours[head], "markersize": 4, "label": head}
                 ax.plot(of.position, of.share, "o-", **look)
             ax.axvline(n_long[name] - 0.5, **DOTTED)
             ax.set(title=kind.replace(" to ", "\nto "), xlabel="position", ylim=(-0.02, 1.02))
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.axes[0].set_ylabel("share of attention")
+        axes[0].set_ylabel("share of attention")
 
     return subfigures({name: name for name in sides}, draw, height=2.2, stacked=True)
 
@@ -225,13 +226,12 @@ def swap_maps(figure: SubFigure, cells: pd.DataFrame, parts: Sequence[str], layo
     axes = figure.subplots(1, 2, sharey=True)
     # The grey marks cells from which no patch reaches the digit.
     greens = ACCURACY.with_extremes(bad="#D0D4DA")
-    for ax, (variable, title) in zip(
-        axes, {"carry_in": "carry-in", "digit_sum": "digit sum"}.items(), strict=True
-    ):
-        table = cells[cells["variable"] == variable].pivot_table(
-            "accuracy", "component", "position"
-        )
-        table = table.reindex(index=parts[::-1], columns=[f"pos{i}" for i in range(layout.length)])
+    positions = [f"pos{i}" for i in range(layout.length)]
+    titles = {"carry_in": "carry-in", "digit_sum": "digit sum"}
+    for ax, (variable, title) in zip(axes, titles.items(), strict=True):
+        of_variable = cells[cells["variable"] == variable]
+        table = of_variable.pivot_table("accuracy", "component", "position")
+        table = table.reindex(index=parts[::-1], columns=positions)
         ax.imshow(table.to_numpy(dtype=float), cmap=greens, vmin=0, vmax=1, aspect="auto")
         ax.set(xticks=range(layout.length), xticklabels=layout.tick_labels(), title=title)
         ax.set_xlabel("patched position")

@@ -19,6 +19,7 @@ from carry_paper.plots.style import (
     TOO_LARGE,
     TOO_SMALL,
     TRAIN,
+    name_grid,
     position_label,
 )
 
@@ -117,15 +118,13 @@ def draw_classes(
     classes = carries.patterns(n_digits)[:N_CLASSES]
     marker = "o" if len(epochs) == 1 else ""
     axes: Any = figure.subplots(n_digits, len(classes), sharex=True, sharey=True, squeeze=False)
-    for j, pattern in enumerate(classes):
-        axes[0, j].set_title(carries.paper_name(pattern), weight="bold")
-        for k in range(n_digits):
-            colours = (CORRECT, TOO_SMALL if carry_in[j, k] else TOO_LARGE)
-            for values, colour in zip(accuracies, colours, strict=True):
-                axes[k, j].plot(epochs, values[:, j, k], color=colour, marker=marker)
-            if carry_in[j, k]:
-                axes[k, j].spines[:].set(visible=True, linewidth=2, color=INK)
-    for ax, name in zip(axes[:, 0], layout.position_names[-n_digits:], strict=True):
-        ax.set_ylabel(position_label(name), rotation=0, ha="right", va="center")
+    for (k, j), ax in np.ndenumerate(axes):
+        colours = (CORRECT, TOO_SMALL if carry_in[j, k] else TOO_LARGE)
+        for values, colour in zip(accuracies, colours, strict=True):
+            ax.plot(epochs, values[:, j, k], color=colour, marker=marker)
+        if carry_in[j, k]:
+            ax.spines[:].set(visible=True, linewidth=2, color=INK)
+    positions = map(position_label, layout.position_names[-n_digits:])
+    name_grid(axes, positions, map(carries.paper_name, classes), ("normal", "bold"))
     axes[0, 0].set(ylim=(-0.05, 1.05), yticks=[0, 0.5, 1])
     figure.supxlabel("epoch", fontsize=8.5)

@@ -98,13 +98,10 @@ def _on_one_line(text: str) -> str:
 def _is_beside(ax: Axes, other: Axes, span: str) -> bool:
     """Return True if two panels are in one row (`rowspan`) or column of a grid."""
     place, other_place = ax.get_subplotspec(), other.get_subplotspec()
-    if (
-        place is None
-        or other_place is None
-        or place.get_gridspec() is not other_place.get_gridspec()
-    ):
+    if place is None or other_place is None:
         return False
-    return bool(getattr(place, span) == getattr(other_place, span))
+    in_one_grid = place.get_gridspec() is other_place.get_gridspec()
+    return in_one_grid and bool(getattr(place, span) == getattr(other_place, span))
 
 
 def _marks(axis: Axis, n: int) -> list[str]:

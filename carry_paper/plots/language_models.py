@@ -10,6 +10,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from carry_paper.plots.attention import attention_map
 from carry_paper.plots.hover import name_bars
 from carry_paper.plots.sides import Arrays
 from carry_paper.plots.style import (
@@ -84,7 +85,7 @@ def wins_map(wins: Mapping[str, NDArray[Any]]) -> Figure:
     return figure
 
 
-STATISTICS = {"mean": ("attention", Normalize(0, 1)), "std": ("deviation", Normalize(0, 0.5))}
+STATISTICS = {"mean": ("attention", 1), "std": ("deviation", 0.5)}  # and the highest value
 
 
 def head_maps(
@@ -96,17 +97,14 @@ def head_maps(
     `marks` of the tokens, which are written where there is room.
     """
     axes = figure.subplots(len(statistics), len(heads), squeeze=False)
-    marks = side["marks"] if len(heads) < 3 else [""] * len(side["marks"])
+    marks = dict(enumerate(side["marks"] if len(heads) < 3 else [""] * len(side["marks"])))
     for row, statistic in zip(axes, statistics, strict=True):
-        label, scale = STATISTICS[statistic]
+        label, highest = STATISTICS[statistic]
         for ax, head in zip(row, heads, strict=True):
-            values = side[statistic][list(side["heads"]).index(head)]
-            ax.imshow(values, cmap=ATTENTION, norm=scale)
-            ax.set_xticks(range(len(marks)), marks, fontsize=7)
-            ax.set_yticks(range(len(marks)), marks, fontsize=7)
-            ax.tick_params(length=0, pad=1.5)
-            ax.spines[:].set_visible(True)
+            pattern = side[statistic][list(side["heads"]).index(head)]
+            attention_map(ax, pattern, marks, marks, highest)
             if statistic == statistics[0]:
                 ax.set_title(head)
         row[0].set_ylabel(statistic if len(statistics) > 1 else "")
+        scale = Normalize(0, highest)
         colour_bar(figure, row, ATTENTION, label, norm=scale, location="right")

@@ -248,9 +248,8 @@ def _stack(
         places = range(start, start + len(shares))
         bars = ax.bar(places, heights, 0.86, bottom=below, color=colour, label=outcome)
         below += heights.to_numpy()
-        name_bars(
-            bars, [f"{owner} {run}: {outcome} {height:.2f}" for run, height in heights.items()]
-        )
+        names = [f"{owner} {run}: {outcome} {height:.2f}" for run, height in heights.items()]
+        name_bars(bars, names)
         for bar, (run, height) in zip(bars, heights.items(), strict=True):
             bar.set_url(links.get(str(run)))
             if height <= VISIBLE:
@@ -261,14 +260,8 @@ def _name_sides(ax: Axes, runs: Mapping[str, Any], *, abreast: bool) -> None:
     """Name the sides below their bars; if they are not abreast, each in a line of its own."""
     start = 0
     for line, (side, numbers) in enumerate(runs.items()):
-        place = (0, -13 if abreast else -13 - 10 * line)
-        ax.annotate(
-            SHORT_NAMES.get(side, side),
-            (start + (len(numbers) - 1) / 2, 0),
-            xytext=place,
-            textcoords="offset points",
-            size=8,
-            ha="center",
-            va="top",
-        )
+        middle = start + (len(numbers) - 1) / 2
+        below = -13 if abreast else -13 - 10 * line
+        look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top"}
+        ax.annotate(SHORT_NAMES.get(side, side), (middle, 0), (0, below), size=8, **look)
         start += len(numbers) + 1

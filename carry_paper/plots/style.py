@@ -149,9 +149,9 @@ def class_colours(n_classes: int) -> tuple[str, ...]:
     return tuple(sns.husl_palette(n_classes, s=0.95, l=0.55).as_hex())
 
 
-def parts_beside(figure: Figure, n: int, **options: Any) -> list[SubFigure]:
+def parts_beside(figure: Figure, n: int) -> list[SubFigure]:
     """Return `n` parts of a figure, which the built page stacks where there is no room for all."""
-    parts: list[SubFigure] = figure.subfigures(1, n, squeeze=False, **options)[0].tolist()
+    parts: list[SubFigure] = figure.subfigures(1, n, squeeze=False)[0].tolist()
     for i, part in enumerate(parts):
         part.set_gid(f"side-{i}")
     return parts

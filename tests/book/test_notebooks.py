@@ -64,14 +64,12 @@ def test_each_is_stored_with_its_parameters_its_outputs_and_texts_for_its_images
 
 def facts(path: Path) -> list[str]:
     """Return the parts of a page's text that facts guard."""
-    calls = [
-        node
-        for cell in code(path)
-        for node in ast.walk(ast.parse(cell.source))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "page.facts"
-    ]
-    keys = [key for call in calls for argument in call.args for key in argument.keys]
-    return [ast.literal_eval(key) for key in keys]
+    texts = []
+    for cell in code(path):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "page.facts":
+                texts += [ast.literal_eval(key) for key in node.args[0].keys]
+    return texts
 
 
 def prose(path: Path) -> str:

@@ -71,13 +71,8 @@ def test_each_row_names_the_section_of_its_rule_and_gives_its_date():
 
 @pytest.mark.needs("the whole history")
 def test_commits_exist_and_have_the_dates_that_the_page_gives():
-    log = subprocess.run(
-        ["git", "log", "--format=%h %ad", "--abbrev=7", "--date=short"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = ["git", "log", "--format=%h %ad", "--abbrev=7", "--date=short"]
+    log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     dates = dict(line.split() for line in log.splitlines())
     commits = [(re.search(r"\| commit \| `(\w+)`", text)[1], date) for _, date, text in SECTIONS]
     commits += [

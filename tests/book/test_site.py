@@ -86,10 +86,8 @@ def external(address: str) -> bool:
 
 
 def in_css(css: str) -> list[str]:
-    return [
-        "".join(groups)
-        for groups in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", css)
-    ]
+    address = r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)"
+    return ["".join(groups) for groups in re.findall(address, css)]
 
 
 def missing(path: Path, address: str) -> bool:
@@ -108,27 +106,13 @@ def missing(path: Path, address: str) -> bool:
 
 
 def test_pages_load_nothing_from_elsewhere_and_their_images_have_texts():
-    problems = [
-        (path.stem, address)
-        for path in PAGES
-        for address in parsed(path).loaded
-        if external(address)
-    ]
-    sheets = {path: parsed(path).styles for path in PAGES}
-    sheets |= {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.css")}
-    problems += [
-        (path.name, address)
-        for path, css in sheets.items()
-        for address in in_css(css)
-        if external(address)
-    ]
-    problems += [
-        (path.stem, host)
-        for path in PAGES
-        for host in re.findall(r"https?://[^\s\"']+", parsed(path).scripts)
-    ]
-    assert problems == []
-    assert [(path.stem, image) for path in PAGES for image in parsed(path).without_alt] == []
+    for path in PAGES:
+        page = parsed(path)
+        assert not any(map(external, page.loaded + in_css(page.styles))), path.stem
+        assert re.findall(r"https?://[^\s\"']+", page.scripts) == [], path.stem
+        assert page.without_alt == [], path.stem
+    for path in SITE.rglob("*.css"):
+        assert not any(map(external, in_css(path.read_text(encoding="utf-8")))), path.name
 
 
 @pytest.mark.machine
@@ -200,27 +184,16 @@ def test_pages_are_light_and_say_what_they_are_about():
     """KiB of a page and of the images and scripts that it alone loads."""
     weights = {}
     for path in PAGES:
-        page_files = {
-            (path.parent / address).resolve()
-            for address in parsed(path).loaded
-            if not address.startswith("data:")
-        }
-        page_files = {
-            file
-            for file in {path, *page_files}
-            if file.is_file() and not {"_static", "mathjax"} & {*file.parts}
-        }
-        weights[path.stem] = sum(file.stat().st_size for file in page_files) / 1024
+        addresses = [address for address in parsed(path).loaded if not address.startswith("data:")]
+        files = {path, *((path.parent / address).resolve() for address in addresses)}
+        own = [x for x in files if x.is_file() and not {"_static", "mathjax"} & {*x.parts}]
+        weights[path.stem] = sum(file.stat().st_size for file in own) / 1024
     heavy = {name: round(kib) for name, kib in weights.items() if kib > 512}
     assert heavy.pop("claims", 0) < 1000
     assert heavy.pop("the_story", 0) < 700  # with the weights of the model that runs in it
     assert heavy == {}
-    total = sum(
-        file.stat().st_size
-        for file in SITE.rglob("*")
-        if file.is_file() and "_sources" not in file.parts
-    )
-    assert total < 30 * 2**20
+    files = [x for x in SITE.rglob("*") if x.is_file() and "_sources" not in x.parts]
+    assert sum(file.stat().st_size for file in files) < 30 * 2**20
     for path in OURS:
         head, _, body = path.read_text(encoding="utf-8").partition("</head>")
         assert not re.search(r'class="pasted-text">-\d', body), "a hyphen for a minus"
