@@ -73,7 +73,7 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     shift = {"author": 0.12, "ours": -0.15}
     for (source, on_line), of in runs.groupby(["source", "on_line"]):
         owner = "author’s" if source == "author" else "our"
-        words = f"{owner} runs, {'on one line' if on_line else 'not on one'}"
+        words = f"{owner} runs, {'' if on_line else 'not '}on one line"
         y = of.group.map(in_order.index) + shift[source]
         look: dict[str, Any] = {"color": COLOURS[source], "marker": MARKERS[bool(on_line)]}
         dots = ax.scatter(of.late, y, s=20, linewidths=0, label=words, **look)
@@ -81,7 +81,7 @@ def late_shares(runs: pd.DataFrame, names: Mapping[str, str]) -> Figure:
     for edge in (1 - WRITTEN_LATE, WRITTEN_LATE):
         ax.axvline(edge, **DASHED)
     for y, group in enumerate(in_order):
-        ax.text(0.07, y + 0.22, names[group], fontsize=7.5)
+        ax.text(0.07, y + 0.32, names[group], fontsize=7.5)
     ax.set_yticks([])
     ax.spines.left.set_visible(False)
     ax.set(xlabel="late share", xlim=(-0.02, 1.03), ylim=(-0.6, len(in_order) - 0.4))
