@@ -74,7 +74,7 @@ def test_the_numbers_of_the_training_page_are_the_code_s():
         f"| {minute.steps:,} steps: {minute.steps * minute.batch / main.n_train:.1f} epochs at",
         f"| {RECIPES['paper'].epochs(main)} epochs | {quick.steps:,} steps,",
         f"rounded to whole epochs: {quick.epochs(main)} at",
-        f"the unprimed group of six digits has {GROUPS['pad6_n2_s0.3_w0.2'].epochs:,} epochs",
+        f"the unprimed one of six digits for {GROUPS['pad6_n2_s0.3_w0.2'].epochs:,} epochs",
         f"All {n_sums(3):,} sums",
         f"Batches of {main.batch},",
         f"rate is therefore {stacked.THRESHOLD}/65536",
