@@ -152,11 +152,11 @@ lab: $(READY) ## open a copy of the notebooks in JupyterLab, to change them
 	@.venv/bin/jupyter-lab $(if $(filter 0,$(shell id -u)),--allow-root) _build/lab
 
 ASKED = $(foreach word,groups=GROUPS group=GROUP runs=RUNS recipe=RECIPE new=NEW since=SINCE steps=STEPS epochs=EPOCHS precision=PRECISION \
-  split_seed=SPLIT_SEED init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED what=WHAT source=SOURCE,\
+  split_seed=SPLIT_SEED init_seed=INIT_SEED order_seed=ORDER_SEED mask_seed=MASK_SEED rounding_seed=ROUNDING_SEED what=WHAT source=SOURCE,\
   $(firstword $(subst =, ,$(word)))="$($(lastword $(subst =, ,$(word))))")
 
 # `make train -n` prints what Snakemake would do: because of the plus sign it runs in spite of -n.
-train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=bf16] [SPLIT_SEED=N INIT_SEED=N ORDER_SEED=N MASK_SEED=N] [PROFILE=slurm]
+train: cluster $(READY) ## train what is missing, a job a run: GROUPS="…" RUNS=0-5 RECIPE=paper [EPOCHS=N] [PRECISION=bf16] [SPLIT_SEED=N INIT_SEED=N ORDER_SEED=N MASK_SEED=N ROUNDING_SEED=N] [PROFILE=slurm]
 	@mkdir -p _build
 	+@$(SNAKEMAKE) train $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run --quiet host) --config task=train $(ASKED)
 

@@ -16,7 +16,7 @@ from carry_train.groups import Group
 # Each of these children of a number's `SeedSequence` seeds one stream.
 SPLIT, WEIGHTS, DROPOUT, ORDER, ROUNDING = range(5)
 MOST_SEED = 2**63 - 1
-NAMES = ("split", "init", "order", "mask")  # as in `--init-seed`, and in a run's record
+NAMES = ("split", "init", "order", "mask", "rounding")  # as in `--init-seed`, and in a record
 OF_WEIGHTS = ("init", "rounding")  # the seeds of what a finetuned run takes from its parent
 Recorded = dict[str, Any]
 
@@ -99,7 +99,7 @@ class Seeds:
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.
-        names = [*NAMES, "rounding"]
+        names = list(NAMES)
         if group.parent is not None:
             names = [name for name in names if name not in OF_WEIGHTS]
         requested = self.record(run)

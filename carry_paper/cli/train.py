@@ -63,6 +63,11 @@ Plan = list[tuple[Checkpoints, dict[int, Progress]]]
 @click.option("--init-seed", type=SEED, help="Use initial weights of this run [default: its own].")
 @click.option("--order-seed", type=SEED, help="Permute the training sums [default: unpermuted].")
 @click.option("--mask-seed", type=SEED, help="Use dropout masks of this run [default: its own].")
+@click.option(
+    "--rounding-seed",
+    type=SEED,
+    help="Move one initial weight of each matrix to the next number [default: none].",
+)
 @MINUTES
 @click.option(
     "--dry-run", is_flag=True, help="Only say what would be trained, and about how long it takes."
@@ -80,12 +85,13 @@ def train(
     init_seed: int | None,
     order_seed: int | None,
     mask_seed: int | None,
+    rounding_seed: int | None,
     minutes: float | None,
     dry_run: bool,
 ) -> None:
     """Train the missing runs of each GROUP, resuming where an earlier call stopped."""
     clock = loop.Clock(minutes)
-    seeds = Seeds(init_seed, order_seed, mask_seed, split_seed)
+    seeds = Seeds(init_seed, order_seed, mask_seed, split_seed, rounding_seed)
     if all_groups == bool(names):
         raise BadInput("What to train? Expected either one or more groups, or --all.")
     torch.set_num_threads(1)  # the last bits depend on it

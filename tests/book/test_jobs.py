@@ -76,12 +76,12 @@ def test_a_job_is_given_the_seeds_that_are_asked_for(tmp_path, no_cluster):
         f"-m snakemake --snakefile {ROOT}/workflow/Snakefile --directory {tmp_path} "
         f"--workflow-profile {ROOT}/workflow/profiles/local "
         "train --dry-run --printshellcmds --quiet host --config task=train "
-        f"groups={MAIN} runs=900 recipe=quick init_seed=0 order_seed= mask_seed=12"
+        f"groups={MAIN} runs=900 recipe=quick init_seed=0 order_seed= mask_seed=12 rounding_seed=3"
     )
     command = [sys.executable, *words.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     printed = " ".join((done.stdout + done.stderr).split())
-    assert "--precision auto --init-seed 0 --mask-seed 12 >" in printed
+    assert "--precision auto --init-seed 0 --mask-seed 12 --rounding-seed 3 >" in printed
     make = (ROOT / "Makefile").read_text()
     assert all(f"{name}_seed={name.upper()}_SEED" in make for name in seeds.NAMES)
 
