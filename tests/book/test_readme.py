@@ -97,11 +97,12 @@ def test_the_picture_is_the_one_of_table_1():
 
 
 def test_what_a_reader_and_a_contributor_are_sent_to_exists():
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = ("CONTRIBUTING.md", "data/runs/README.md")
+    pages = "".join((ROOT / name).read_text(encoding="utf-8") for name in names)
     tree = README.partition("## Where things are")[2].split("```")[1]
     names = {
         *map("".join, re.findall(r"`([\w/]+/)`|\]\(([\w/]+\.\w+)\)", README)),
-        *re.findall(r"`((?:\w+/)+\w+\.(?:py|md|yml))`", page),
+        *re.findall(r"`((?:\w+/)+\w+\.(?:py|md|yml))`", pages),
         *re.findall(r"\w+/|\w+\.py", tree),
     }
     assert len(names) > 20
