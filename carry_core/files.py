@@ -44,7 +44,7 @@ def _folder_of(variable: str) -> Path | None:
         return None
     folder = Path(os.environ[variable])
     try:
-        if folder.is_dir():
+        if folder.exists():
             os.listdir(folder)  # noqa: PTH208 (`iterdir` looks only when it is asked for more)
     except OSError as error:
         raise BadInput(

@@ -171,7 +171,7 @@ class Recipe:
     def steps_in_epoch(self, group: Group) -> int:
         """Return the optimiser steps of an epoch: of a pass, or of a segment of the training."""
         if self.steps is not None and self.segments is not None and self.in_segments(group):
-            return round(self.steps / self.segments)
+            return max(1, round(self.steps / self.segments))
         return math.ceil(group.n_train / self.batch_size(group))
 
     def planned_epochs(self, group: Group) -> int:

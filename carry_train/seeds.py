@@ -99,9 +99,8 @@ class Seeds:
         run = record["run"]
         before = recorded(record)
         # A finetuned run has no initial weights of its own.
-        names = list(NAMES)
-        if group.parent is not None:
-            names = [name for name in names if name not in OF_WEIGHTS]
+        of_parent = OF_WEIGHTS if group.parent is not None else ()
+        names = [name for name in NAMES if name not in of_parent]
         requested = self.record(run)
         default = OWN.record(run)
         if all(before.get(name) == requested.get(name) for name in names):

@@ -57,6 +57,13 @@ def test_the_installed_command(tmp_path):
             "n1_s0.3_w0.2: expected a group of two layers or more",
         ),
         (("measure", "--source", "ours", "--only", "tab9"), "No id of the ledger starts with"),
+        (("measure", "--source", "ours", "n2_s0.4_w0.5"), "asked for is about n2_s0.4_w0.5"),
+        (
+            ("measure", "--source", "ours", "n2_s0.3_w0.2", "--runs", "99"),
+            "No weights of n2_s0.3_w0.2 run 99 from ours",
+        ),
+        (("fill", ""), "an empty path, expected one that names something"),
+        (("import-author", ""), "an empty path, expected one that names something"),
         (("nonsense",), "No such command 'nonsense'. Try `"),
     ],
 )
@@ -143,6 +150,12 @@ def test_what_cannot_be_saved_is_said_before_anything_is_computed(
     for owner, name in ((Measuring, "of_quantity"), (bench, "train")):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it was computed first"))
     assert refused(*command).startswith(f"Cannot write to {data / folder}")
+
+
+def test_what_cannot_be_measured_is_not_counted_as_measured(carry, data):
+    _, out, _ = carry("measure", "--source", "ours", "--only", "n2/accuracy")
+    assert "quantities.exact_match: 0 rows; No weights of n2_s0.3_w0.2 from ours in" in out
+    assert out.endswith("Quantities measured: 0.\n")
 
 
 def test_a_command_that_is_stopped_says_what_is_kept(monkeypatch, capsys):

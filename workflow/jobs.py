@@ -20,9 +20,23 @@ from carry_core.files import ROOT, data_dir
 from carry_paper.findings import cell_map, cells
 from carry_paper.pages.standalone import fill
 from carry_train import choice, groups, loop, progress, seeds
-from carry_train.precisions import AUTO, REQUESTS, Request
+from carry_train.precisions import AUTO, EXCEPT_AUTO, REQUESTS, Request
 
 ALL_EPOCHS = "all"  # in the name of a stamp: the run is trained to the end of its recipe
+SEEDS = [f"{name}_seed" for name in seeds.NAMES]
+TAKEN = {
+    "train": ("groups", "runs", "recipe", "epochs", "precision", *SEEDS),
+    "cell": ("group", "runs", "recipe", "new", "since", "steps", "epochs", "precision"),
+    "rerun": ("what", "groups", "source"),
+}
+
+
+def check_taken(target: str, request: Mapping[str, str]) -> None:
+    """Raise `BadInput` for a variable that a target of `make` does not take, and would ignore."""
+    for name, value in request.items():
+        if value and name not in TAKEN[target]:
+            taken = ", ".join(TAKEN[target]).upper()
+            raise BadInput(f"{name.upper()}={value}: `make {target}` takes {taken}; leave it out.")
 
 
 def trainings(request: Mapping[str, str]) -> list[str]:
@@ -35,11 +49,12 @@ def trainings(request: Mapping[str, str]) -> list[str]:
 
     Raises:
         BadInput: There is no such group, run, recipe, precision, number of epochs or seed, or a run
-            has other seeds.
+            has other seeds; or as `check_taken`.
     """
+    check_taken("train", request)
     limit = parse_whole("epochs", request)
     epochs = limit or ALL_EPOCHS
-    precision = requested_precision(request.get("precision") or AUTO)
+    precision = requested_precision(request.get("precision") or AUTO, REQUESTS)
     by_name = {x: parse_whole(f"{x}_seed", request, 0, seeds.MOST_SEED) for x in seeds.NAMES}
     requested_seeds = seeds.Seeds(**by_name)
 
@@ -67,15 +82,18 @@ def runs_of_cell(request: Mapping[str, str]) -> list[str]:
             `runs`, `recipe`, `new`, `since`, `steps`, `epochs`, `precision`.
 
     Raises:
-        BadInput: There is no such cell, or its runs cannot be trained by this step here.
+        BadInput: There is no such cell, or its runs cannot be trained by this step here; or as
+            `check_taken`.
     """
+    check_taken("cell", request)
     name = request.get("group") or groups.MAIN
     steps, epochs, since = (parse_whole(word, request) for word in ("steps", "epochs", "since"))
     new = request.get("new") or cells.NOTHING
     recipe = request.get("recipe") or cell_map.RECIPE
     cell = cells.find_cell(name, recipe, new, steps, epochs, since)
     numbers = loop.parse_run_numbers(request.get("runs") or cells.RUNS, cell.group)
-    todo = cells.missing(cell, numbers, requested_precision(request.get("precision") or "fp32"))
+    precision = requested_precision(request.get("precision") or "fp32", EXCEPT_AUTO)
+    todo = cells.missing(cell, numbers, precision)
     stamps = []
     for run in todo:
         length = f"{steps or ALL_EPOCHS}.{epochs or ALL_EPOCHS}"
@@ -96,11 +114,11 @@ def parse_whole(
     return int(text) if text else None
 
 
-def requested_precision(text: str) -> Request:
-    """Return what a precision asks for, as `carry train` takes it."""
-    if text not in REQUESTS:
-        raise BadInput(f"PRECISION={text}: expected one of {', '.join(REQUESTS)}.")
-    return REQUESTS[text]
+def requested_precision(text: str, expected: Mapping[str, Request]) -> Request:
+    """Return what a precision asks for, as `carry train` or `carry cell` takes it."""
+    if text not in expected:
+        raise BadInput(f"PRECISION={text}: expected one of {', '.join(expected)}.")
+    return expected[text]
 
 
 def reruns(request: Mapping[str, str]) -> list[str]:
@@ -111,8 +129,9 @@ def reruns(request: Mapping[str, str]) -> list[str]:
             stands for all notebooks, all groups and our runs.
 
     Raises:
-        BadInput: There is no such notebook, group or source.
+        BadInput: There is no such notebook, group or source; or as `check_taken`.
     """
+    check_taken("rerun", request)
     source = request.get("source") or "ours"
     runs.folder(source)  # refuses another source
     notebooks = []

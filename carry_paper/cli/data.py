@@ -7,12 +7,12 @@ import click
 
 from carry_core.files import author_dir
 from carry_paper import author
-from carry_paper.cli.options import FOLDER
+from carry_paper.cli.options import FOLDER, Place
 from carry_paper.pages import playground
 
 
 @click.command("import-author")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=Place())
 @click.option(
     "--out",
     type=FOLDER,
@@ -36,13 +36,7 @@ def export_playground(out: Path) -> None:
 
 
 @click.command()
-@click.argument(
-    "notebooks",
-    metavar="NOTEBOOK...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=Path),
-)
+@click.argument("notebooks", metavar="NOTEBOOK...", nargs=-1, required=True, type=Place())
 def fill(notebooks: tuple[Path, ...]) -> None:
     """Put the values into the sentences of each NOTEBOOK that papermill has run.
 

@@ -101,6 +101,8 @@ def measure_command(
     asked = asked_quantities(only, [groups.find(name).name for name in names])
     table = measurements.read(source)  # refuses a damaged table now, and not after an hour
     selection = {name: selected(name, recipe, numbers) for name in groups.GROUPS}
+    for name in names if recipe or numbers else ():
+        catalogue.load(name, source, **selection[name])  # refuses runs that there are not
     surveyed = partial(balanced_sums, n_sums) if n_sums is not None else None
 
     def evidence() -> Evidence:
@@ -115,11 +117,15 @@ def measure_command(
     if dry_run:
         return
     keep_memory()
+    n_measured = 0
     for quantity in measuring.asked:
         rows = as_table(measuring.of_quantity(quantity))
         measurements.save(rows)
-        click.echo(f"{name_of(quantity.function)}: {counted(len(rows), 'row')}")
-    click.echo(f"Quantities measured: {len(measuring.asked)}.")
+        reasons = [x[measurements.REASON] for x in rows.fields if measurements.is_reason(x)]
+        n_measured += len(reasons) < len(rows)
+        results = [counted(len(rows) - len(reasons), "row"), *reasons]
+        click.echo(f"{name_of(quantity.function)}: {'; '.join(results)}")
+    click.echo(f"Quantities measured: {n_measured}.")
     if measuring.failed:
         raise click.ClickException(f"Failed unexpectedly: {', '.join(measuring.failed)}")
 
@@ -134,17 +140,25 @@ def asked_quantities(only: str, names: Collection[str]) -> list[Quantity]:
     """Return the quantities of the rows whose id starts with `only`, on some groups or on all.
 
     Those that no claim is about are named by themselves.
+
+    Raises:
+        BadInput: No id starts so, or no such row is about one of the groups.
     """
     entries = [entry for name, entry in registry.UNCLAIMED.items() if name.startswith(only)]
     if not entries or not only:
         entries += [registry.entry(claim.id) for claim in claims.chosen(only)]
-    asked = []
-    for quantity in quantities(entries):
-        if names:
-            quantity.places = {name: None for name in quantity.places if name in names}
-        if quantity.places or not names:
-            asked.append(quantity)
-    return asked
+    asked = quantities(entries)
+    for name in names:
+        if not any(name in quantity.places for quantity in asked):
+            raise BadInput(
+                f"None of the rows that are asked for is about {name}: expected another group; "
+                f"`carry compare {name}` asks the paper's questions of any."
+            )
+    if not names:
+        return asked
+    for quantity in asked:
+        quantity.places = {name: None for name in quantity.places if name in names}
+    return [quantity for quantity in asked if quantity.places]
 
 
 def selected(name: str, recipe: str | None, numbers: str | None) -> dict[str, Any]:

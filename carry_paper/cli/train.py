@@ -17,7 +17,7 @@ from carry_paper.cli.progress import counted, reporter
 from carry_paper.findings import cells
 from carry_train import estimates, fused, groups, loop, precisions, progress
 from carry_train.checkpoints import Checkpoints
-from carry_train.precisions import AUTO, REQUESTS
+from carry_train.precisions import EXCEPT_AUTO, REQUESTS
 from carry_train.progress import Conditions, Progress
 from carry_train.seeds import Seeds
 
@@ -182,7 +182,7 @@ def print_plan(plan: Plan, out: Path, device: str, is_timed: bool) -> None:
 @click.option("--epochs", type=COUNT, help="Stop after these epochs [default: all].")
 @click.option(
     "--precision",
-    type=click.Choice([name for name in REQUESTS if name != AUTO]),
+    type=click.Choice(list(EXCEPT_AUTO)),
     metavar="FORMAT",
     default="fp32",
     help="Number format of matrix products, as `carry train` takes it.",

@@ -25,7 +25,7 @@ from matplotlib.figure import SubFigure
 from pandas import DataFrame, Index
 
 from carry_core.errors import BadInput, check_whole
-from carry_core.runs import FIRST, LAST, History, at_path
+from carry_core.runs import FIRST, LAST, History, at_path, folder
 from carry_paper import author
 from carry_paper.catalogue import GroupRuns, find, is_path, load, load_curves
 from carry_paper.findings.interchange_maps import MapsOfRuns
@@ -167,6 +167,7 @@ class Page(PageWithoutRuns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        folder(self.source)  # refuses another source
         of_path = self._load_path() if is_path(self.group) else None
         groups.find(self.group)
         check_whole("n_examples", self.n_examples, self.at_least, parameters.MAX_EXAMPLES, "sums")

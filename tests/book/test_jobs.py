@@ -48,7 +48,11 @@ def test_what_is_shipped_is_not_trained_again_and_the_stamp_of_a_lost_run_goes(
             "Run 5 of n2_s0.3_w0.2 has other seeds .*: pass no seeds",
         ),
         (jobs.runs_of_cell, {"group": FINETUNED}, "a cell starts from initial weights"),
+        (jobs.runs_of_cell, {"precision": "auto"}, "PRECISION=auto: expected one of fp32, tf32"),
+        (jobs.runs_of_cell, {"order_seed": "3"}, "ORDER_SEED=3: `make cell` takes GROUP, RUNS"),
         (jobs.reruns, {"what": "tab9"}, "WHAT=tab9: no notebook"),
+        (jobs.reruns, {"group": MAIN, "runs": ""}, f"GROUP={MAIN}: `make rerun` takes WHAT"),
+        (jobs.trainings, {"group": MAIN}, f"GROUP={MAIN}: `make train` takes GROUPS, RUNS"),
     ],
 )
 def test_what_cannot_be_done_is_said(make, options, message):

@@ -107,6 +107,12 @@ def test_the_installed_package_says_which_runs_it_has_and_where_the_others_are(
             load(name, **of)
 
 
+def test_a_file_is_no_data_folder(monkeypatch):
+    monkeypatch.setenv("CARRY_DATA", __file__)
+    with pytest.raises(BadInput, match="CARRY_DATA=.*: Not a directory. Expected a folder"):
+        load(NAME)
+
+
 def test_no_runs_are_no_choice(root):
     save(root)
     for place in (NAME, root / NAME / "paper"):

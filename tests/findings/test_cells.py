@@ -157,6 +157,7 @@ def test_a_schedule_of_another_length_is_another_cell(cell):
     cells.make_run(stopped, 3, REQUEST)
     assert cells.missing(long_schedule, [3], REQUEST) == [3]
     assert cells.missing(stopped, [3], REQUEST) == []
+    assert cells.find_cell(MAIN, "minute", steps=37).steps == 37  # fewer than it has segments
 
 
 @pytest.mark.parametrize(
