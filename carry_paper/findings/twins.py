@@ -34,7 +34,7 @@ FEWEST = 24  # of the 32 bases, which have to have a late share at such an epoch
 
 # Bases by `quick`, stopped at an epoch. Its learning rate never falls, so the exact match of a run
 # that adds goes up and down, and a lower one counts as learning.
-QUICK_BASES, QUICK_EPOCHS, QUICK_LEARNS = 16, 20, 0.99
+QUICK_BASES, QUICK_EPOCHS, QUICK_LEARNS = 32, 20, 0.99
 
 Values = NDArray[np.float64]
 
