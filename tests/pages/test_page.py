@@ -58,8 +58,8 @@ def test_a_page_loads_the_runs_of_its_group(page):
     assert page.has("digits4_n2_s0.3_w0.2"), "only the author's release lacks groups"
     with pytest.raises(BadInput, match="No run 1 of .*: expected one of 0, 3"):
         Page("fig99", source="ours", group=NAME, run=1)
-    with pytest.raises(BadInput, match="Unknown source None: expected 'ours' or 'author'"):
-        Page("fig99", source=None, group=NAME)
+    with pytest.raises(BadInput, match="Unknown source '': expected 'ours' or 'author'"):
+        Page("fig99", source="", group=NAME)
 
 
 def with_parameters(monkeypatch, own: str, *injected: str) -> None:
