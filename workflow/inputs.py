@@ -19,7 +19,7 @@ CODE = (
     "carry_paper/**/*.*",
     "requirements.lock",
 )
-DATA = ("runs/**/*", "llm/**/*", "results/**/*", "measurements/**/*", "claims.yml")
+DATA = ("runs/**/*", "unprimed/**/*", "llm/**/*", "results/**/*", "measurements/**/*", "claims.yml")
 PLAYGROUND = ("n2_s0.3_w0.2", "n1_s0.3_w0.2", "n3_s0.3_w0.2", "decoder_n2_s0.3_w0.2")
 PAGES = (
     "_config.yml",
