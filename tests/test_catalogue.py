@@ -195,6 +195,25 @@ def test_shipped_runs_say_how_they_were_trained():
             assert tested[-1] == record["epochs"]
 
 
+def test_the_unprimed_runs_differ_in_what_their_readme_says():
+    """Beside run 200, one has another seed, another split, or another rounding."""
+    changed = {
+        200: {},
+        201: {"init": 201, "mask": 201},
+        202: {"init": 202, "mask": 202},
+        203: {"split": 203},
+        204: {"split": 204},
+        205: {"rounding": 1200},
+    }
+    of_run_200 = {"split": 200, "init": 200, "order": None, "mask": 200}
+    trained = catalogue.load(ROOT / "data" / "unprimed")
+    assert trained.numbers == tuple(changed)
+    for record in trained.record["runs"]:
+        assert record["seeds"] == of_run_200 | changed[record["run"]]
+        assert record["precision"] == "fused-bf16"
+        assert (record["recipe"], record["epochs"]) == ("paper", 200)
+
+
 # ---------------------------------------------------------------- your own runs, by path
 
 UNLISTED = "n1_s0.4_w0.5_dff64_h4"
