@@ -204,6 +204,7 @@ def test_the_unprimed_runs_differ_in_what_their_readme_says():
         203: {"split": 203},
         204: {"split": 204},
         205: {"rounding": 1200},
+        206: {"rounding": 2200},
     }
     of_run_200 = {"split": 200, "init": 200, "order": None, "mask": 200}
     trained = catalogue.load(ROOT / "data" / "unprimed")
